@@ -1,0 +1,33 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test test-faults tables bench-speed lint
+
+setup: .venv/ready
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx]'
+	touch $@
+
+demo: setup
+	rm -rf runs/demo
+	$(BIN)/randpath bench digits_5 --out runs/demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not faults"
+
+test-faults: setup
+	$(BIN)/python -m pytest -m faults tests/faults
+
+tables: setup
+	$(BIN)/python -m randpath.report
+
+bench-speed: setup
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

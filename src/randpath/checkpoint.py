@@ -1,0 +1,512 @@
+"""Transactional save and load of a directory of tensors and documents; the lock.
+
+A directory becomes visible by one rename, after everything in it is on the disk; its manifest, written last, holds the
+SHA-256 of every file and is checked at every load. There is one writer, the holder of the lock. Tensors are safetensors,
+everything else is JSON. torch is imported only where it is needed, so that the lock can be taken before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+FORMAT = 1  # of the manifest; an unknown one is refused
+MANIFEST = "MANIFEST.json"
+TEMPORARY = ".tmp-"  # what begins so is unfinished, and removed by the next writer
+BAD = ".bad"  # NAME.bad was damaged, and is kept for whoever wants to look
+PAUSES = (0.2, 1.0)  # seconds before the second and the third try of a failed save
+MAX_HEADER = 2_000_000  # bytes: some 15,000 tensors; bounds the memory that a hostile header can cost
+MAX_DOCUMENT = 64_000_000
+BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2}
+BYTES |= {"I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8}
+
+
+class Damaged(ValueError):
+    """A file is not what was written: cut short, changed, missing, foreign or hostile."""
+
+
+class Locked(RuntimeError):
+    """Another process is working in this directory."""
+
+
+class DiskTrouble(OSError):
+    """The disk did not take what had to be kept; what was saved before is intact."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What `save` was given; the tensors own their memory."""
+
+    tensors: dict[str, dict[str, Tensor]]
+    documents: dict[str, Any]
+
+
+# ---- the five file operations: everything that must last goes through them, so that a test can replace them
+
+
+def write_file(path: Path, data: bytes, twin: Path | None = None) -> None:
+    """Write a file through to the disk; a `twin` on the disk with the same bytes is hard-linked instead."""
+    if twin is not None and twin.is_file() and twin.stat().st_size == len(data) and twin.read_bytes() == data:
+        with contextlib.suppress(OSError):  # a filesystem without links, or too many of them
+            os.link(twin, path)
+            return
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory last; Windows has no such call and needs none."""
+    if os.name == "nt":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Give a finished file or directory its name, at once and whole."""
+    source.replace(target)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a tree."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def make_directory(path: Path) -> None:
+    """Make one directory; an existing one will do."""
+    path.mkdir(exist_ok=True)
+
+
+# ---- save
+
+
+def save(
+    directory: Path,
+    name: str,
+    tensors: Mapping[str, Mapping[str, Tensor | np.ndarray[Any, Any]]],
+    documents: Mapping[str, object],
+    *,
+    link: Path | None = None,
+) -> Path:
+    """Write `directory/name` as one transaction: after a crash at any moment it is there whole, or not at all.
+
+    A name is never used twice. Files with the same bytes in `link`, an earlier save, are hard-linked from it.
+
+    >>> import tempfile, torch
+    >>> directory = Path(tempfile.mkdtemp())
+    >>> _ = save(directory, "000001", {"weights": {"w": torch.ones(2)}}, {"state": {"epoch": 1}})
+    >>> name, saved = latest(directory)
+    >>> name, saved.documents["state"], saved.tensors["weights"]["w"]
+    ('000001', {'epoch': 1}, tensor([1., 1.]))
+    """
+    _check_name(name)
+    target = directory / name
+    if target.exists():
+        raise ValueError(f"{target} is there already; the name of a save is used once")
+
+    def files() -> Iterator[tuple[str, bytes]]:  # one at a time: the largest is the only one in memory
+        for key, group in tensors.items():
+            yield f"{key}.safetensors", encode_tensors(group)
+        for key, document in documents.items():
+            yield f"{key}.json", encode_document(document)
+
+    def commit() -> None:
+        if not target.exists():  # else only the last sync of an earlier try failed
+            ensure_directory(directory)
+            clear(directory)
+            temporary = directory / (TEMPORARY + name)
+            make_directory(temporary)
+            listed = {}
+            for file, data in files():
+                _check_name(file)
+                write_file(temporary / file, data, link / file if link else None)
+                listed[file] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+            write_file(temporary / MANIFEST, encode_document({"format": FORMAT, "files": listed}))
+            sync_directory(temporary)
+            rename(temporary, target)
+        sync_directory(directory)
+
+    _try_thrice(commit, target, lambda: sum(len(data) for _, data in files()))
+    return target
+
+
+def prune(directory: Path, keep: int, always: Collection[str] = ()) -> None:
+    """Remove all but the last `keep` saves and those named in `always`."""
+
+    def commit() -> None:
+        clear(directory)
+        for name in set(names(directory)[:-keep] if keep else names(directory)) - set(always):
+            # out of sight first: a removal cut short must not look like a damaged save
+            rename(directory / name, directory / (TEMPORARY + name))
+        sync_directory(directory)
+        clear(directory)
+
+    _try_thrice(commit, directory, lambda: 0)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write one file as one transaction, over an earlier version if there is one."""
+
+    def commit() -> None:
+        ensure_directory(path.parent)
+        temporary = path.with_name(TEMPORARY + path.name)
+        write_file(temporary, data)
+        rename(temporary, path)
+        sync_directory(path.parent)
+
+    _try_thrice(commit, path, lambda: len(data))
+
+
+def write_document(path: Path, document: object) -> None:
+    """Write one JSON document as one transaction."""
+    replace_file(path, encode_document(document))
+
+
+def write_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write a .jsonl file, one row a line, as one transaction."""
+    replace_file(path, b"".join(encode_document(row) for row in rows))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor | np.ndarray[Any, Any]]) -> None:
+    """Write one .safetensors file as one transaction."""
+    replace_file(path, encode_tensors(tensors))
+
+
+def ensure_directory(directory: Path) -> None:
+    """Make a directory and its parents, so that they last."""
+    if not directory.is_dir():
+        if directory.parent != directory:
+            ensure_directory(directory.parent)
+        make_directory(directory)
+        sync_directory(directory.parent)
+
+
+def discard(path: Path) -> None:
+    """Remove what is no longer needed, such as the place of a fit whose task is committed."""
+    _try_thrice(lambda: remove(path), path, lambda: 0)
+
+
+def clear(directory: Path) -> None:
+    """Remove what an interrupted writer left; for the one writer alone."""
+    for path in sorted(directory.glob(TEMPORARY + "*")):
+        remove(path)
+
+
+def need_space(directory: Path, needed: int) -> None:
+    """Refuse to start what the disk has no room for."""
+    free = _free_bytes(directory)
+    if free is not None and free < needed:
+        raise DiskTrouble(f"not enough room in {directory}: {needed:,} bytes needed, {free:,} free")
+
+
+def _try_thrice(commit: Callable[[], None], target: Path, needed: Callable[[], int]) -> None:
+    """Do it, again after a pause when the disk fails, and at the third failure say what is needed and what is free."""
+    for pause in (*PAUSES, None):
+        try:
+            return commit()
+        except OSError as error:
+            if pause is None:
+                free = _free_bytes(target.parent)
+                room = f"{needed():,} bytes needed, {'unknown' if free is None else format(free, ',')} free"
+                raise DiskTrouble(f"cannot write {target}: {error.strerror or error}; {room}") from error
+            time.sleep(pause)
+
+
+def _free_bytes(directory: Path) -> int | None:
+    for path in (directory, *directory.absolute().parents):
+        with contextlib.suppress(OSError):
+            return shutil.disk_usage(path).free
+    return None
+
+
+# ---- load
+
+
+def load(path: Path) -> Saved:
+    """Read what `save` wrote, after checking every byte of it; raises Damaged.
+
+    A file that is missing, added, a link, of another size or of other content is refused.
+    """
+    try:
+        if path.is_symlink() or not path.is_dir():
+            raise Damaged(f"{path} is not a directory")
+        with os.scandir(path) as entries:
+            present = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+        if odd := sorted(name for name, regular in present.items() if not regular):
+            raise Damaged(f"{path / odd[0]} is not a regular file")
+        if MANIFEST not in present:
+            raise Damaged(f"{path} has no {MANIFEST}")
+        listed = parse_manifest(_read(path / MANIFEST, MAX_HEADER))
+        if differ := sorted(set(listed) ^ (set(present) - {MANIFEST})):
+            raise Damaged(f"{path / differ[0]} is {'missing' if differ[0] in listed else 'not in the manifest'}")
+        tensors, documents = {}, {}
+        for name, (sha256, size) in listed.items():
+            if (path / name).stat().st_size != size:
+                raise Damaged(f"{path / name} has {(path / name).stat().st_size:,} bytes, not {size:,}")
+            data = _read(path / name, size)
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise Damaged(f"{path / name} has changed since it was written")
+            key, _, kind = name.rpartition(".")
+            if kind == "json":
+                documents[key] = parse_document(data)
+            else:
+                tensors[key] = parse_tensors(data)
+    except FileNotFoundError as error:
+        raise Damaged(f"{error.filename} is missing") from error
+    except OSError as error:
+        if error.errno == errno.EIO:  # a bad sector: as good as a changed byte
+            raise Damaged(f"{path} cannot be read: {error.strerror}") from error
+        raise DiskTrouble(f"cannot read {path}: {error.strerror or error}") from error
+    except Damaged as error:
+        if str(path) in str(error):
+            raise
+        raise Damaged(f"{path}: {error}") from error
+    return Saved(tensors, documents)
+
+
+def names(directory: Path) -> list[str]:
+    """The names of the saves in a directory, oldest first."""
+    if not directory.is_dir():
+        return []
+    found = (path.name for path in directory.iterdir() if path.is_dir())
+    return sorted(name for name in found if not name.startswith(".") and BAD not in name)
+
+
+def latest(directory: Path, tell: Callable[[str], object] = warnings.warn) -> tuple[str, Saved] | None:
+    """The newest good save, or None when nothing was ever saved; for the one writer alone.
+
+    A damaged one is set aside as NAME.bad and the one before it used; `tell` hears which. All damaged: Damaged.
+    """
+    for name in reversed(names(directory)):
+        try:
+            saved = load(directory / name)
+        except Damaged as error:
+            aside = next(
+                path
+                for count in range(1, 10_000)
+                if not (path := directory / f"{name}{BAD}{count if count > 1 else ''}").exists()
+            )
+            source = directory / name
+            _try_thrice(lambda source=source, aside=aside: rename(source, aside), aside, lambda: 0)  # type: ignore[misc]
+            tell(f"{error}; set aside as {aside.name}, going back to the save before it")
+        else:
+            return name, saved
+    if bad := sorted(path.name for path in directory.glob("*" + BAD + "*")):
+        raise Damaged(f"every save in {directory} is damaged: {', '.join(bad)}")
+    return None
+
+
+def read_document(path: Path) -> Any:
+    """Read one JSON document; raises Damaged, or FileNotFoundError."""
+    return parse_document(_read(path, MAX_DOCUMENT))
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Read a .jsonl file; raises Damaged, or FileNotFoundError."""
+    return [parse_document(line) for line in _read(path, MAX_DOCUMENT).splitlines()]
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read one .safetensors file; raises Damaged, or FileNotFoundError."""
+    return parse_tensors(path.read_bytes())
+
+
+def _read(path: Path, limit: int) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise Damaged(f"{path} has more than {limit:,} bytes")
+    return data
+
+
+# ---- bytes to objects and back: no file in sight, so that a fuzzer can feed them
+
+
+def encode_document(document: object) -> bytes:
+    """Canonical JSON: the same document, the same bytes; NaN and infinity are refused.
+
+    >>> encode_document({"b": 1, "a": "\u00e9"})
+    b'{"a": "\\xc3\\xa9", "b": 1}\\n'
+    """
+    return (json.dumps(document, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def parse_document(data: bytes) -> Any:
+    """JSON, strictly: no key twice, no NaN, no infinity, no bottomless nesting; raises Damaged.
+
+    >>> parse_document(b'{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    randpath.checkpoint.Damaged: not a JSON document: 'a' is there twice
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+        return found
+
+    def finite(text: str) -> float:
+        if not math.isfinite(number := float(text)):
+            raise ValueError(f"{text} is not a finite number")
+        return number
+
+    if len(data) > MAX_DOCUMENT:
+        raise Damaged(f"a document of {len(data):,} bytes, more than {MAX_DOCUMENT:,}")
+    try:
+        return json.loads(data.decode(), object_pairs_hook=unique, parse_float=finite, parse_constant=finite)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"not a JSON document: {error}") from error
+
+
+def parse_manifest(data: bytes) -> dict[str, tuple[str, int]]:
+    """The files of a manifest with their SHA-256 and size; anything but our own bytes is refused."""
+    document = parse_document(data)
+    if not isinstance(document, dict) or set(document) != {"format", "files"}:
+        raise Damaged("not a manifest")
+    if document["format"] != FORMAT or not isinstance(document["format"], int):
+        raise Damaged(f"format {document['format']!r} of the manifest is not {FORMAT}: written by a newer version?")
+    if not isinstance(document["files"], dict):
+        raise Damaged("the manifest lists no files")
+    listed = {}
+    for name, entry in document["files"].items():
+        _check_name(name, Damaged)
+        if not name.endswith((".json", ".safetensors")) or name == MANIFEST:
+            raise Damaged(f"{name!r} is no name for a file of ours")
+        if not isinstance(entry, dict) or set(entry) != {"sha256", "size"}:
+            raise Damaged(f"the manifest's entry for {name} is incomplete")
+        sha256, size = entry["sha256"], entry["size"]
+        if not isinstance(sha256, str) or not re.fullmatch("[0-9a-f]{64}", sha256):
+            raise Damaged(f"the manifest's SHA-256 of {name} is none")
+        if type(size) is not int or size < 0:
+            raise Damaged(f"the manifest's size of {name} is none")
+        listed[name] = (sha256, size)
+    if encode_document(document) != data:  # so a flipped bit anywhere in it is noticed
+        raise Damaged("the manifest has changed since it was written")
+    return listed
+
+
+def encode_tensors(tensors: Mapping[str, Tensor | np.ndarray[Any, Any]]) -> bytes:
+    """The bytes of a .safetensors file: the same tensors, the same bytes."""
+    import safetensors.torch
+    import torch
+
+    own = {name: torch.as_tensor(value).detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    data = safetensors.torch.save(own)
+    parse_header(data)  # what would not load again must not be saved
+    return data
+
+
+def parse_tensors(data: bytes) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, in memory of their own; raises Damaged."""
+    import safetensors
+    import safetensors.torch
+
+    parse_header(data)
+    try:
+        return {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
+    except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise Damaged(f"not a safetensors file: {error}") from error
+
+
+def parse_header(data: bytes) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Dtype and shape of each tensor, after checking that they fill the file exactly, without overlap or hole.
+
+    >>> import numpy as np
+    >>> parse_header(encode_tensors({"w": np.zeros((2, 3), np.uint8)}))
+    {'w': ('U8', (2, 3))}
+    """
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(len(data) - 8, MAX_HEADER):
+        raise Damaged("not a safetensors file: its header has no sensible length")
+    header = parse_document(data[8 : 8 + length])
+    if not isinstance(header, dict):
+        raise Damaged("not a safetensors file: its header is no table")
+    header.pop("__metadata__", None)
+    found, spans = {}, []
+    for name, entry in header.items():
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+            raise Damaged(f"not a safetensors file: the entry of {name!r} is incomplete")
+        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(dtype, str) or dtype not in BYTES:
+            raise Damaged(f"tensor {name!r} has the foreign dtype {dtype!r}")
+        for numbers in (shape, offsets):
+            if not isinstance(numbers, list) or len(numbers) > 64 or any(type(n) is not int or n < 0 for n in numbers):
+                raise Damaged(f"tensor {name!r} has an impossible shape or place")
+        if len(offsets) != 2 or offsets[1] - offsets[0] != math.prod(shape) * BYTES[dtype]:
+            raise Damaged(f"the shape of tensor {name!r} does not fit its size")
+        found[name] = (dtype, tuple(shape))
+        spans.append((offsets[0], offsets[1]))
+    end = 0
+    for begin, stop in sorted(spans):
+        if begin != end:
+            raise Damaged("the tensors of a safetensors file overlap or leave a hole")
+        end = stop
+    if end != len(data) - 8 - length:
+        raise Damaged(f"a safetensors file of {len(data):,} bytes, not {end + 8 + length:,}")
+    return found
+
+
+def _check_name(name: str, error: type[ValueError] = ValueError) -> None:
+    """A plain file name: nothing that leads to another directory, hides, or means something to a system."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) or BAD in name:
+        raise error(f"{name[:100]!r} is no name for a file of ours")
+
+
+# ---- the lock
+
+
+@contextlib.contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """Be the one writer in a directory; raises Locked, naming who is. Freed by death, however sudden."""
+    holder = directory / "lock.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file_lock = filelock.FileLock(directory / "lock", timeout=0.5)
+        try:
+            file_lock.acquire(poll_interval=0.05)
+        except filelock.Timeout:
+            who = "another process"
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # it may be writing it just now
+                note = json.loads(holder.read_text())
+                who = f"process {note['pid']} on {note['host']}, since {note['since']},"
+            raise Locked(f"{who} is working in {directory}") from None
+        try:
+            note = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            holder.write_text(json.dumps(note))
+        except BaseException:
+            file_lock.release()
+            raise
+    except OSError as error:
+        raise DiskTrouble(f"cannot lock {directory}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        file_lock.release()

@@ -1,0 +1,303 @@
+"""An experiment, frozen and serialisable, and the one way to run it: learn, evaluate, record, checkpoint, next."""
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.metadata import version
+from pathlib import Path as Directory
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from randpath import checkpoint, data, metrics
+from randpath.augment import Augment
+from randpath.backbones import Backbone
+from randpath.images import Source
+from randpath.method import Map, Method, Setting, State, Work, count_flops
+from randpath.methods import METHODS
+from randpath.network import Attention
+from randpath.stream import TaskStream
+from randpath.train import Tick, Training, predict, quiet
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that decides a result. The defaults are the paper's (section 4.1)."""
+
+    dataset: str
+    tasks: int | tuple[int, ...] | tuple[tuple[str, ...], ...]
+    recipe: str = ""
+    variant: Literal["paper", "tuned"] = "paper"
+    class_order: Literal["natural"] | int | tuple[str, ...] = "natural"
+    method: str = "rps"
+    options: Mapping[str, Any] = field(default_factory=dict)  # the method's own
+    backbone: str = "resnet18_cifar"
+    width: int | None = None
+    modules: int = 8  # M
+    attention: Attention = "peak"
+    training: Training = Training()
+    padding: int = 4  # pixels that a crop may shift
+    degrees: float = 10.0  # of rotation
+    memory: int = 2000
+    herding: bool = False
+    seed: int = 0
+    device: str = "cpu"
+    threads: int = 1
+    search_threads: int = 1
+    processes: int = 1  # that train candidates side by side; no result depends on it
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Experiment":
+        training = {k: _tuples(v) for k, v in document["training"].items()}
+        plain = {k: _tuples(v) for k, v in document.items() if k not in ("training", "options")}
+        return cls(**plain, options=dict(document["options"]), training=Training(**training))
+
+    def changed(self, key: str, value: Any) -> "Experiment":
+        """A copy with one setting changed, for `--set`; nested ones as training.epochs or options.gamma.
+
+        >>> Experiment("digits", 5).changed("training.epochs", 3).training.epochs
+        3
+        """
+        outer, _, inner = key.partition(".")
+        known = [f.name for f in fields(self)]
+        if outer == "options" and inner:
+            return replace(self, options={**self.options, inner: value})
+        if outer == "training" and inner:
+            if inner not in (f.name for f in fields(Training)):
+                raise ValueError(f"training has no {inner!r}; it has {', '.join(f.name for f in fields(Training))}")
+            return replace(self, training=replace(self.training, **{inner: _tuples(value)}))
+        if outer not in known or inner or outer in ("options", "training"):
+            raise ValueError(f"there is no setting {key!r}; there are {', '.join(known)}, training.*, options.*")
+        return replace(self, **{outer: _tuples(value)})
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists where the dataclasses have tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def make_method(experiment: Experiment, source: Source) -> Method:
+    """The method of an experiment, untrained."""
+    e = experiment
+    if e.method not in METHODS:
+        raise ValueError(f"there is no method {e.method!r}; there are {', '.join(METHODS)}")
+    if e.device.startswith("cuda") and not torch.cuda.is_available():
+        raise DeviceMissing(f"device {e.device!r} is not there")
+    setting = Setting(
+        backbone=Backbone(e.backbone, source.train.shape, e.modules, e.attention, e.width),
+        training=e.training,
+        augment=Augment(source.mean, source.std, e.padding, source.mirror, e.degrees),
+        budget=e.memory,
+        herding=e.herding,
+        seed=e.seed,
+        device=e.device,
+        threads=e.threads,
+        search_threads=e.search_threads,
+    )
+    try:
+        return METHODS[e.method](setting, **e.options)  # type: ignore[call-arg]
+    except TypeError as error:
+        raise ValueError(f"method {e.method}: {error}") from None
+
+
+class DeviceMissing(RuntimeError):
+    """The device that was asked for is not in this machine."""
+
+
+class Changed(ValueError):
+    """A run cannot go on exactly: its settings, data or environment are not those it began with."""
+
+
+def environment() -> dict[str, Any]:
+    """What may change the last bits of a result."""
+    libraries = ("torch", "numpy", "pillow", "scikit-learn", "scipy", "safetensors")
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in libraries},
+        "randpath": version("randpath"),
+        "machine": machine(),
+    }
+
+
+def machine() -> str:
+    cpu = platform.processor() or platform.machine()
+    info = Directory("/proc/cpuinfo")
+    if info.exists():
+        cpu = next((x.partition(":")[2].strip() for x in info.read_text().splitlines() if x.startswith("model name")), cpu)
+    return f"{cpu}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def run(
+    experiment: Experiment, directory: Directory, *, map: Map = map, tick: Tick = quiet, inexact: bool = False
+) -> list[list[float]]:
+    """Run an experiment, or go on with it, to its end; the accuracy matrix: row k holds the accuracies on tasks 1..k."""
+    return [line["accuracy_by_task"] for line in steps(experiment, directory, map=map, tick=tick, inexact=inexact)]
+
+
+def steps(
+    experiment: Experiment, directory: Directory, *, map: Map = map, tick: Tick = quiet, inexact: bool = False
+) -> Iterator[dict[str, Any]]:
+    """One metrics line a task, those committed by an earlier call first. Each task is one transaction.
+
+    Each line also has "seconds" and "notes", which stay out of metrics.jsonl.
+    """
+    torch.set_num_threads(experiment.threads)
+    source = data.load(experiment.dataset)
+    cumulative = METHODS[experiment.method].cumulative if experiment.method in METHODS else False
+    stream = TaskStream(
+        source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative
+    )
+    method = make_method(experiment, source)
+    _begin(experiment, directory, stream, inexact)
+    found = checkpoint.latest(directory / "checkpoints")
+    lines: dict[str, list[dict[str, Any]]] = {"metrics": [], "epochs": [], "times": []}
+    if found is not None:
+        saved = found[1]
+        state = saved.documents.pop("state")
+        lines = {name: saved.documents[name] for name in lines}
+        tensors = {name: dict(t) for name, t in saved.tensors.items()}
+        method.load_state_dict(State(tensors, state))  # type: ignore[arg-type]
+        _write_lines(directory, lines)
+    for metric, spent in zip(lines["metrics"], lines["times"]):
+        yield {**metric, "seconds": spent["seconds"], "notes": []}
+
+    for k in range(len(lines["metrics"]) + 1, stream.num_tasks + 1):
+        began = time.monotonic()
+        place = directory / "work" / f"task-{k}"
+        task = stream.task(k)
+        tick(0.0)
+        learned = method.learn(task, Work(map, place, tick))
+        accuracy_by_task, everything = _evaluate(method, stream, experiment, k, source)
+        state_now = method.state_dict()
+        metric = {
+            "k": k,
+            "classes": list(stream.class_names[: task.classes.stop]),
+            "accuracy": metrics.accuracy(everything["label"], everything["predicted"]),
+            "accuracy_by_task": accuracy_by_task,
+            "forgetting": metrics.forgetting([*(line["accuracy_by_task"] for line in lines["metrics"]), accuracy_by_task]),
+            "saturation": learned.saturation,
+            "switched": learned.switched,
+            "path": None if learned.path is None else learned.path.to_lists(),
+            "parameters_trained": learned.parameters_trained,
+            "parameters": learned.parameters,
+            "megabytes": _megabytes(state_now),
+            "flops": count_flops(method.inference(), source.train.shape),
+        }
+        lines["metrics"].append(metric)
+        lines["epochs"] += [
+            {"k": k, "loss_ce": None, "loss_dist": None, "validation": None, **line} for line in learned.epochs
+        ]
+        spent = {"k": k, "seconds": round(time.monotonic() - began, 2)}
+        lines["times"].append(spent)
+        checkpoint.write_tensors(directory / "predictions" / f"{k}.safetensors", everything)
+        checkpoint.save(
+            directory / "checkpoints", f"{k:04d}", state_now.tensors, {"state": state_now.document, **lines}
+        )
+        _write_lines(directory, lines)
+        checkpoint.discard(directory / "work")
+        yield {**metric, "seconds": spent["seconds"], "notes": learned.notes}
+
+
+def _begin(experiment: Experiment, directory: Directory, stream: TaskStream, inexact: bool) -> None:
+    """Write experiment.json, or refuse to go on where it tells of something else."""
+    document = {
+        "experiment": experiment.to_json(),
+        "environment": environment(),
+        "data_fingerprint": stream.source.fingerprint,
+        "class_order": list(stream.class_order),
+        "class_names": list(stream.class_names),
+    }
+    file = directory / "experiment.json"
+    if not file.exists():
+        checkpoint.write_document(file, document)
+        return
+    before = checkpoint.read_document(file)
+    now = checkpoint.parse_document(checkpoint.encode_document(document))
+    differ = []
+    for part in ("experiment", "environment"):
+        for key in sorted({*before[part], *now[part]}):
+            if before[part].get(key) != now[part].get(key) and not (inexact and part == "environment"):
+                differ.append(f"{key}: {before[part].get(key)!r} then, {now[part].get(key)!r} now")
+    if before["data_fingerprint"] != now["data_fingerprint"]:
+        differ.append(f"the data of {experiment.dataset} (fingerprint {before['data_fingerprint'][:12]} then)")
+    if differ:
+        raise Changed(f"{directory} was begun with something else:\n  " + "\n  ".join(differ))
+
+
+def _evaluate(
+    method: Method, stream: TaskStream, experiment: Experiment, k: int, source: Source
+) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Accuracy on the test images of each task up to k, and the raw predictions; the only place that sees test data."""
+    augment = Augment(source.mean, source.std)
+    labels, predicted, confidence, by_task = [], [], [], []
+    for j in range(1, k + 1):
+        test = stream.test(j)
+        p = predict(method.logits, test, augment, experiment.device).softmax(dim=1).max(dim=1)
+        labels.append(test.labels)
+        predicted.append(p.indices.numpy())
+        confidence.append(p.values.numpy())
+        by_task.append(metrics.accuracy(labels[-1], predicted[-1]))
+    return by_task, {
+        "label": np.concatenate(labels),
+        "predicted": np.concatenate(predicted),
+        "confidence": np.concatenate(confidence),
+    }
+
+
+def _megabytes(state: State) -> float:
+    """Model and exemplars, as stored."""
+    return round(sum(t.nbytes for group in state.tensors.values() for t in group.values()) / 1e6, 4)
+
+
+def _write_lines(directory: Directory, lines: Mapping[str, list[dict[str, Any]]]) -> None:
+    for name, rows in lines.items():
+        checkpoint.write_lines(directory / f"{name}.jsonl", rows)
+
+
+def result(directory: Directory, command: str) -> dict[str, Any]:
+    """A finished run as one recorded result."""
+    document = checkpoint.read_document(directory / "experiment.json")
+    e, lines = document["experiment"], checkpoint.read_lines(directory / "metrics.jsonl")
+    times = checkpoint.read_lines(directory / "times.jsonl")
+    A = [line["accuracy"] for line in lines]
+    return {
+        "recipe": e["recipe"],
+        "method": e["method"],
+        "variant": e["variant"],
+        "seed": e["seed"],
+        "class_order": document["class_order"],
+        "num_tasks": len(A),
+        "accuracy": A,
+        "average": metrics.average_incremental_accuracy(A),
+        "forgetting": lines[-1]["forgetting"],
+        "parameters": lines[-1]["parameters"],
+        "megabytes": lines[-1]["megabytes"],
+        "flops": lines[-1]["flops"],
+        "seconds": round(sum(line["seconds"] for line in times), 1),
+        "saturation": [line["saturation"] for line in lines],
+        "switched": [line["switched"] for line in lines],
+        "data_fingerprint": document["data_fingerprint"],
+        "command": command,
+        "versions": {k: v for k, v in document["environment"].items() if k != "machine"},
+        "machine": document["environment"]["machine"],
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of this package's checkout, marked when files differ from it; none outside of a checkout."""
+    here = Directory(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "src"], cwd=here.parents[1], capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")

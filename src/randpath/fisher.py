@@ -1,0 +1,72 @@
+"""Per-image squared gradients of the log-likelihood: their element-wise maximum (ours) and mean (EWC's)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from randpath.network import PathNetwork
+from randpath.path import Path
+
+# Below this many gradient values an image, vmap over a chunk beats a loop of single images (benchmarks/fisher.py).
+VMAP_LIMIT = 1_000_000
+VMAP_FLOATS = 32_000_000  # gradient values in flight at once: 128 MB
+
+
+def squared_gradients(
+    net: PathNetwork, path: Path, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
+) -> Iterator[list[Tensor]]:
+    """For every chunk of images, (d log f(x_i; theta) / d theta)^2 for each image i and each of `parameters`.
+
+    log f is the log-softmax, over the classes seen, of the true label: the empirical Fisher information's diagonal. Never
+    the square of a batch's mean gradient. Batch-norm is in eval mode; gradients are taken for `parameters` alone.
+    """
+    names = {id(p): name for name, p in net.named_parameters()}
+    everything = {name: p.detach() for name, p in net.named_parameters()}  # no graph where no gradient is asked for
+    chosen = {names[id(p)]: p.detach() for p in parameters}
+    size = sum(p.numel() for p in parameters)
+    was_training = net.training
+    net.eval()
+
+    def log_likelihood(some: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        q = functional_call(net, {**everything, **some}, (x.unsqueeze(0), path))
+        return F.log_softmax(q, dim=1).squeeze(0).gather(0, y.unsqueeze(0)).squeeze(0)
+
+    for x, y in batches:
+        if size <= VMAP_LIMIT:
+            per_image = vmap(grad(log_likelihood), in_dims=(None, 0, 0))
+            for xs, ys in zip(x.split(max(1, VMAP_FLOATS // size)), y.split(max(1, VMAP_FLOATS // size))):
+                g = per_image(chosen, xs, ys)
+                yield [g[name].square() for name in chosen]
+        else:
+            wanted = [p.detach().requires_grad_() for p in parameters]
+            for xi, yi in zip(x, y):
+                one = log_likelihood(dict(zip(chosen, wanted)), xi, yi)
+                yield [g.square().unsqueeze(0) for g in torch.autograd.grad(one, wanted)]
+    net.train(was_training)
+
+
+def fisher_max(
+    net: PathNetwork, path: Path, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
+) -> list[Tensor]:
+    """I = max over images of F_i, element by element (eq. 5)."""
+    I = [torch.zeros_like(p, requires_grad=False) for p in parameters]  # noqa: E741
+    for chunk in squared_gradients(net, path, parameters, batches):
+        for largest, squares in zip(I, chunk):
+            torch.maximum(largest, squares.amax(dim=0), out=largest)
+    return I
+
+
+def fisher_mean(
+    net: PathNetwork, path: Path, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
+) -> list[Tensor]:
+    """F = mean over images of F_i, element by element: what EWC weighs its penalty with."""
+    total = [torch.zeros_like(p, requires_grad=False) for p in parameters]
+    count = 0
+    for chunk in squared_gradients(net, path, parameters, batches):
+        count += len(chunk[0])
+        for sum_, squares in zip(total, chunk):
+            sum_ += squares.sum(dim=0)
+    return [sum_ / max(count, 1) for sum_ in total]

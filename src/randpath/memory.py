@@ -1,0 +1,126 @@
+"""The replay memory: raw images within a fixed budget, shared equally by all classes seen (section 4.1)."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from randpath.images import Dataset, Index, Joined, stored
+from randpath.keyed import rng
+
+
+def quotas(available: Sequence[int], budget: int) -> list[int]:
+    """Equal shares of `budget`; a class smaller than its share gives what it has, and the rest is shared out.
+
+    >>> quotas([5, 1, 5], 9), quotas([9, 9], 5)
+    ([4, 1, 4], [3, 2])
+    """
+    shares = [0] * len(available)
+    left = budget
+    while left > 0:
+        hungry = [c for c, n in enumerate(available) if shares[c] < n]
+        if not hungry:
+            break
+        each, rest = divmod(left, len(hungry))
+        for place, c in enumerate(hungry):
+            gift = min(each + (place < rest), available[c] - shares[c])
+            shares[c] += gift
+            left -= gift
+    return shares
+
+
+def herding(features: np.ndarray) -> Index:
+    """The order in which images bring the mean of the chosen nearest to the mean of all (iCaRL's choice).
+
+    >>> herding(np.array([[0.0], [1.0], [4.0], [2.0]])).tolist()
+    [3, 1, 2, 0]
+    """
+    mean, total = features.mean(axis=0), np.zeros(features.shape[1])
+    free = np.ones(len(features), bool)
+    order = []
+    for i in range(1, len(features) + 1):
+        distance = np.square(mean - (total + features) / i).sum(axis=1)
+        best = int(np.argmin(np.where(free, distance, np.inf)))
+        free[best] = False
+        total += features[best]
+        order.append(best)
+    return np.array(order, np.int64)
+
+
+class Memory:
+    """A training and a validation part; an image never moves between them.
+
+    The images of a class are kept in the order in which they were chosen, so that a shrinking share drops the last ones.
+    """
+
+    def __init__(self, budget: int):
+        if budget < 0:
+            raise ValueError(f"the memory's budget must be 0 or more, got {budget}")
+        self.budget = budget
+        self.train: dict[int, Dataset] = {}  # class -> its images
+        self.val: dict[int, Dataset] = {}
+
+    def __len__(self) -> int:
+        return sum(len(d) for d in (*self.train.values(), *self.val.values()))
+
+    def require_room(self, num_classes: int) -> None:
+        """Refuse, before any training, a budget that cannot hold one image a class; 0 means no replay."""
+        if 0 < self.budget < num_classes:
+            raise ValueError(
+                f"a memory of {self.budget} images cannot hold one of each of {num_classes} classes: "
+                f"give a budget of at least {num_classes}, or 0 for no replay"
+            )
+
+    def update(
+        self,
+        train: Dataset,
+        val: Dataset,
+        key: tuple[int | str, ...],
+        features: Callable[[Dataset], np.ndarray] | None = None,
+    ) -> None:
+        """Take in the classes of a task and shrink the shares of the old ones; `features` asks for herding."""
+        for part, data in ((self.train, train), (self.val, val)):
+            for c in np.unique(data.labels).tolist():
+                own = np.flatnonzero(data.labels == c)
+                if features is not None and part is self.train:
+                    order = herding(features(data.take(own)))
+                else:
+                    order = rng(*key, "memory", c).permutation(len(own))
+                # Never more than the budget of one class, so that a large task is not copied whole.
+                chosen = own[order][: self.budget]
+                old = part.get(c)
+                new = data.take(chosen)
+                part[c] = new if old is None else Joined([old, new])
+        classes = sorted({*self.train, *self.val})
+        if self.budget:
+            self.require_room(len(classes))
+        # A tenth is for validation, as long as every class keeps a training image.
+        for_val = max(0, min(round(self.budget / 10), self.budget - len(classes)))
+        val_quota = quotas([len(self.val.get(c, ())) for c in classes], for_val)
+        train_quota = quotas([len(self.train.get(c, ())) for c in classes], self.budget - sum(val_quota))
+        self.train = self._shrunk(self.train, classes, train_quota)
+        self.val = self._shrunk(self.val, classes, val_quota)
+
+    @staticmethod
+    def _shrunk(part: dict[int, Dataset], classes: list[int], shares: list[int]) -> dict[int, Dataset]:
+        return {c: part[c].take(np.arange(n)).kept() for c, n in zip(classes, shares) if n}
+
+    def exemplars(self) -> list[Dataset]:
+        """All images, class by class: what mu_sat is measured on."""
+        return [*self.train.values(), *self.val.values()]
+
+    def tensors(self) -> dict[str, dict[str, np.ndarray]]:
+        """For storage: the two parts, each class by class."""
+        return {
+            name: Joined(list(part.values())).tensors()
+            for name, part in (("memory_train", self.train), ("memory_val", self.val))
+            if part
+        }
+
+    def load(self, tensors: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        self.train, self.val = (
+            _by_class(stored(dict(tensors[name]))) if name in tensors else {} for name in ("memory_train", "memory_val")
+        )
+
+
+def _by_class(data: Dataset) -> dict[int, Dataset]:
+    return {c: data.take(np.flatnonzero(data.labels == c)) for c in np.unique(data.labels).tolist()}

@@ -1,0 +1,14 @@
+"""All methods, by the names that `--method` takes."""
+
+from randpath.method import Method
+from randpath.methods.finetune import FineTune
+from randpath.methods.joint import Joint
+from randpath.methods.rehearsal import Rehearsal
+from randpath.methods.rps import RPS
+
+METHODS: dict[str, type[Method]] = {
+    "rps": RPS,  # Adaptive RPS-Net, and the 2019 RPS-Net with switch_every
+    "finetune": FineTune,
+    "rehearsal": Rehearsal,
+    "joint": Joint,
+}

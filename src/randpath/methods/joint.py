@@ -1,0 +1,32 @@
+"""Joint training: fresh weights and all data so far, each time. The upper bound, which needs the old data."""
+
+from torch import Tensor, nn
+
+from randpath.method import Learned, Plain, Setting, State, Work, check_task
+from randpath.stream import Task
+
+
+class Joint:
+    """L = L_ce over all classes seen, on the images of tasks 1..k."""
+
+    cumulative = True
+
+    def __init__(self, setting: Setting):
+        self.plain = Plain(setting)
+
+    def learn(self, task: Task, work: Work) -> Learned:
+        check_task(task, self.plain.setting.backbone.shape, self.plain.net.num_classes)
+        self.plain.reset()
+        return self.plain.train(task, task.train, work)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self.plain.logits(x)
+
+    def inference(self) -> nn.Module:
+        return self.plain.inference()
+
+    def state_dict(self) -> State:
+        return State({"weights": dict(self.plain.net.state_dict())}, {})
+
+    def load_state_dict(self, state: State) -> None:
+        self.plain.net.load_weights(state.tensors["weights"])

@@ -1,0 +1,152 @@
+"""Adaptive RPS-Net: random path selection, switched when the path is saturated (the paper, section 3).
+
+`switch_every=J` with attention "none" is the 2019 RPS-Net, which switches after every J tasks.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from randpath.fold import fold
+from randpath.images import Dataset, Joined
+from randpath.keyed import rng
+from randpath.memory import Memory
+from randpath.method import Learned, Setting, State, Work, check_task
+from randpath.objective import log_counts, phi
+from randpath.path import Path, candidates
+from randpath.saturation import saturation
+from randpath.selection import Job, best, train_candidate
+from randpath.stream import Task
+from randpath.train import predict
+
+
+class RPS:
+    """Train the present path until mu_sat says that it is full; then freeze it, try N new ones and keep the best."""
+
+    cumulative = False
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        N: int = 8,  # candidates after a switch (section 4.1)
+        threshold: float = 0.0,  # "th = 0 throughout the experiments"; the ablations use 2 and 3
+        switch_every: int | None = None,  # J: switch by count instead
+        gamma: float | None = None,  # none: (training images of the task) / (budget), the paper's own rule
+        temperature: float = 2.0,  # t_e
+        balanced: bool = False,  # balanced softmax in L_ce: ours, for `tuned`
+    ):
+        if N < 1:
+            raise ValueError(f"at least one candidate must be tried, got N = {N}")
+        self.setting, self.N, self.threshold, self.switch_every = setting, N, threshold, switch_every
+        self.gamma, self.temperature, self.balanced = gamma, temperature, balanced
+        self.net = setting.backbone.build(setting.seed).to(setting.device)
+        self.memory = Memory(setting.budget)
+        self.k = 0
+        self.P = self.P_fixed = Path.empty(self.net.L, self.net.M)
+        self.S: list[int] = []  # the tasks after which the path was switched
+
+    @property
+    def P_ts(self) -> Path:
+        return self.P_fixed | self.P
+
+    def learn(self, task: Task, work: Work) -> Learned:
+        s, k = self.setting, self.k + 1
+        check_task(task, s.backbone.shape, self.net.num_classes)
+        self.memory.require_room(task.classes.stop)
+        notes = []
+        if s.budget == 0 and k == 1:
+            notes.append("the memory's budget is 0: nothing is replayed, so old classes will be forgotten")
+
+        if k == 1 or self.k in self.S:
+            self.P_fixed = self.P_ts
+            paths = candidates(self.N, self.P_fixed, rng(s.seed, "paths", k))
+        else:
+            paths = [self.P]
+
+        data: Dataset = Joined([*self.memory.train.values(), task.train])
+        job = Job(
+            backbone=s.backbone,
+            seed=s.seed,
+            weights={name: tensor.cpu() for name, tensor in self.net.weights(self.P_ts).items()},
+            P_fixed=self.P_fixed,
+            num_classes=task.classes.stop,
+            data=data,
+            val=Joined([*self.memory.val.values(), task.val]),
+            teacher=fold(self.net, self.P_ts).cpu() if k > 1 else None,
+            phi=phi(k, self._gamma(task), self.S),
+            temperature=self.temperature,
+            log_counts=log_counts(data.labels, task.classes.stop) if self.balanced else None,
+            training=s.training,
+            augment=s.augment,
+            key=(s.seed, "task", k),
+            place=work.at("search"),
+            device=s.device,
+            threads=s.threads if len(paths) == 1 else s.search_threads,
+        )
+        if len(paths) == 1 or work.map is map:
+            trials = map(partial(train_candidate, job, tick=work.tick), enumerate(paths))
+        else:
+            trials = work.map(partial(train_candidate, job), enumerate(paths))
+        finished = sorted(trials, key=lambda trial: trial.index)
+        torch.set_num_threads(s.threads)
+        winner = best(finished)
+        if not winner.path ^ (winner.path & self.P_fixed):
+            notes.append("the path lies wholly in frozen modules: only the skips, the attention and the head were trained")
+
+        self.net.load_weights(winner.weights)
+        self.net.to(s.device)
+        self.P, self.k = winner.path, k
+        features = self._features if s.herding else None
+        self.memory.update(task.train, task.val, (s.seed, k), features)
+        mu_sat = self._saturation()
+        switched = k % self.switch_every == 0 if self.switch_every else mu_sat is not None and mu_sat >= self.threshold
+        if switched:
+            self.S.append(k)
+        return Learned(
+            epochs=[line for trial in finished for line in trial.epochs],
+            parameters_trained=winner.parameters_trained,
+            parameters=self.net.num_parameters(self.P_ts),
+            saturation=mu_sat,
+            switched=switched,
+            path=self.P,
+            notes=notes,
+        )
+
+    def logits(self, x: Tensor) -> Tensor:
+        self.net.eval()
+        with torch.no_grad():
+            q: Tensor = self.net(x, self.P_ts)
+        return q
+
+    def inference(self) -> nn.Module:
+        return fold(self.net, self.P_ts)
+
+    def state_dict(self) -> State:
+        document = {"k": self.k, "P": self.P.to_lists(), "P_fixed": self.P_fixed.to_lists(), "S": self.S}
+        return State({"weights": dict(self.net.weights(self.P_ts)), **self.memory.tensors()}, document)
+
+    def load_state_dict(self, state: State) -> None:
+        self.k, self.S = state.document["k"], list(state.document["S"])
+        self.P, self.P_fixed = Path.of(state.document["P"]), Path.of(state.document["P_fixed"])
+        self.net.load_weights(state.tensors["weights"])
+        self.memory.load(state.tensors)
+
+    def _gamma(self, task: Task) -> float:
+        if self.gamma is not None:
+            return self.gamma
+        return (len(task.train) + len(task.val)) / self.setting.budget if self.setting.budget else 1.0
+
+    def _saturation(self) -> float | None:
+        if not len(self.memory):
+            return None
+        exemplars = Joined(self.memory.exemplars())
+        return saturation(self.net, self.P, self.P_ts, exemplars, self.setting.augment)
+
+    def _features(self, data: Dataset) -> np.ndarray:
+        """Unit-length features, as iCaRL's herding takes them."""
+        self.net.eval()
+        f = predict(lambda x: self.net.features(x, self.P_ts), data, self.setting.augment, self.setting.device)
+        return nn.functional.normalize(f).numpy()

@@ -1,0 +1,81 @@
+"""What is measured of a class-incremental learner: functions of arrays, no torch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
+    """The share of items that are right.
+
+    >>> accuracy([0, 1, 2, 2], [0, 1, 1, 2])
+    0.75
+    """
+    return float(np.mean(np.asarray(labels) == np.asarray(predicted)))
+
+
+def mean_class_accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
+    """The mean over classes of the accuracy within the class: how candidates are compared (unequal classes count equally).
+
+    >>> mean_class_accuracy([0, 0, 0, 1], [0, 0, 0, 0])
+    0.5
+    """
+    y, guess = np.asarray(labels), np.asarray(predicted)
+    return float(np.mean([np.mean(guess[y == c] == c) for c in np.unique(y)]))
+
+
+def forgetting(matrix: Sequence[Sequence[float]]) -> float | None:
+    """Mean over tasks j < k of (best earlier accuracy - present accuracy) of task j; none with one task.
+
+    Row k of `matrix` holds the accuracies on tasks 1..k after task k.
+
+    >>> round(forgetting([[0.9], [0.7, 0.8], [0.8, 0.5, 0.9]]), 3)
+    0.2
+    """
+    k = len(matrix) - 1
+    if k == 0:
+        return None
+    return float(np.mean([max(row[j] for row in matrix[j:k]) - matrix[k][j] for j in range(k)]))
+
+
+def average_incremental_accuracy(A: Sequence[float]) -> float:
+    """Mean of A_1..A_K.
+
+    >>> average_incremental_accuracy([1.0, 0.5])
+    0.75
+    """
+    return float(np.mean(A))
+
+
+def confusion(labels: ArrayLike, predicted: ArrayLike, num_classes: int) -> np.ndarray:
+    """counts[true, predicted].
+
+    >>> confusion([0, 1, 1], [0, 0, 1], 2).tolist()
+    [[1, 0], [1, 1]]
+    """
+    counts = np.zeros((num_classes, num_classes), np.int64)
+    np.add.at(counts, (np.asarray(labels), np.asarray(predicted)), 1)
+    return counts
+
+
+def backward_transfer(matrix: Sequence[Sequence[float]]) -> float | None:
+    """Mean over tasks j < K of (final accuracy - accuracy just after learning) of task j; none with one task.
+
+    >>> round(backward_transfer([[0.9], [0.7, 0.8]]), 3)
+    -0.2
+    """
+    K = len(matrix)
+    if K == 1:
+        return None
+    return float(np.mean([matrix[-1][j] - matrix[j][j] for j in range(K - 1)]))
+
+
+def top_accuracy(labels: ArrayLike, scores: ArrayLike, n: int = 5) -> float:
+    """The share of items whose class is among the n highest scores.
+
+    >>> top_accuracy([2], [[0.5, 0.3, 0.2]], 2), top_accuracy([1], [[0.5, 0.3, 0.2]], 2)
+    (0.0, 1.0)
+    """
+    order = np.argsort(-np.asarray(scores), axis=1, kind="stable")[:, :n]
+    return float(np.mean((order == np.asarray(labels)[:, None]).any(axis=1)))

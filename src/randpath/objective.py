@@ -1,0 +1,57 @@
+"""The incremental learning objective: L = L_ce + phi(k, gamma) * L_dist (section 3.4)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def cross_entropy(q: Tensor, labels: Tensor, log_counts: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
+    """L_ce = -1/n sum_i t_i log softmax(q_i), over all classes seen.
+
+    With `log_counts` (the logarithm of each class's number of training images) it is the balanced softmax: the logits
+    learn to be right for equally frequent classes although the memory holds few images of the old ones. Not in the
+    paper; the `tuned` recipes use it.
+
+    >>> import torch
+    >>> round(cross_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([1])).item(), 4)
+    0.6931
+    """
+    return F.cross_entropy(q if log_counts is None else q + log_counts, labels, label_smoothing=smoothing)
+
+
+def log_counts(labels: np.ndarray, num_classes: int) -> Tensor:
+    """log n_c, the number of training images of each class, for the balanced softmax; a class without images counts as 1.
+
+    >>> log_counts(np.array([0, 0, 2]), 3).exp().round().tolist()
+    [2.0, 1.0, 1.0]
+    """
+    return torch.from_numpy(np.bincount(labels, minlength=num_classes)).clamp(min=1).float().log()
+
+
+def distillation(q: Tensor, q_teacher: Tensor, temperature: float = 2.0) -> Tensor:
+    """L_dist = 1/n sum_i KL(softmax(q'_i / t) || softmax(q_i / t)), over the old classes: those the teacher knows.
+
+    No t^2 factor: the paper's controller phi scales the term.
+
+    >>> import torch
+    >>> distillation(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[1.0, 2.0]])).item()
+    0.0
+    """
+    old = q[:, : q_teacher.shape[1]]
+    log_student = F.log_softmax(old / temperature, dim=1)
+    log_teacher = F.log_softmax(q_teacher / temperature, dim=1)
+    return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)
+
+
+def phi(k: int, gamma: float, switches: Sequence[int]) -> float:
+    """The controller: 1 if k <= S_0, else (k - S_0) * gamma; S_0 is the task of the first switch. No switch yet: 1.
+
+    >>> phi(3, 2.5, []), phi(2, 2.5, [2, 4]), phi(4, 2.5, [2, 4])
+    (1.0, 1.0, 5.0)
+    """
+    if not switches or k <= switches[0]:
+        return 1.0
+    return (k - switches[0]) * gamma

@@ -1,0 +1,92 @@
+"""Paths through L layers of M modules, and the paper's algebra on them (section 3.1.1)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """P in {0,1}^(L x M): which modules of each layer are on.
+
+    >>> P = Path.of([[1, 0], [0, 1]])
+    >>> P_fixed = Path.of([[1, 0], [1, 0]])
+    >>> (P ^ (P & P_fixed)).to_lists()  # P_tr: what no frozen path has trained
+    [[0, 0], [0, 1]]
+    >>> (P_fixed | P).to_lists()  # P_ts: what answers at inference
+    [[1, 0], [1, 1]]
+    """
+
+    rows: tuple[tuple[bool, ...], ...]
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[int | bool]]) -> "Path":
+        return cls(tuple(tuple(bool(on) for on in row) for row in lists))
+
+    @classmethod
+    def empty(cls, L: int, M: int) -> "Path":
+        return cls(((False,) * M,) * L)
+
+    @classmethod
+    def full(cls, L: int, M: int) -> "Path":
+        return cls(((True,) * M,) * L)
+
+    @classmethod
+    def random(cls, L: int, M: int, rng: np.random.Generator) -> "Path":
+        """One module a layer, uniformly drawn.
+
+        >>> [sum(row) for row in Path.random(3, 8, np.random.default_rng(0)).rows]
+        [1, 1, 1]
+        """
+        chosen = rng.integers(M, size=L)
+        return cls(tuple(tuple(m == i for m in range(M)) for i in chosen))
+
+    def __or__(self, other: "Path") -> "Path":
+        return Path(tuple(tuple(a or b for a, b in zip(x, y)) for x, y in self._pairs(other)))
+
+    def __and__(self, other: "Path") -> "Path":
+        return Path(tuple(tuple(a and b for a, b in zip(x, y)) for x, y in self._pairs(other)))
+
+    def __xor__(self, other: "Path") -> "Path":
+        return Path(tuple(tuple(a != b for a, b in zip(x, y)) for x, y in self._pairs(other)))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The (layer, module) pairs that are on, layer by layer."""
+        return ((l, m) for l, row in enumerate(self.rows) for m, on in enumerate(row) if on)  # noqa: E741
+
+    def __contains__(self, place: tuple[int, int]) -> bool:
+        return self.rows[place[0]][place[1]]
+
+    def __bool__(self) -> bool:
+        return any(map(any, self.rows))
+
+    def to_lists(self) -> list[list[int]]:
+        return [[int(on) for on in row] for row in self.rows]
+
+    def _pairs(self, other: "Path") -> Iterator[tuple[tuple[bool, ...], tuple[bool, ...]]]:
+        if [len(row) for row in self.rows] != [len(row) for row in other.rows]:
+            raise ValueError("paths of different networks")
+        return zip(self.rows, other.rows)
+
+
+def candidates(N: int, P_fixed: Path, rng: np.random.Generator) -> list[Path]:
+    """Up to N random paths that differ in P_fixed | P, the network that each would make (section 3.3).
+
+    Two paths with the same union are the same candidate and are trained once, so fewer than N come back when fewer than
+    N different networks can be made, e.g. when all modules are exhausted.
+
+    >>> [p.to_lists() for p in candidates(8, Path.full(2, 2), np.random.default_rng(0))]
+    [[[0, 1], [0, 1]]]
+    """
+    L, M = len(P_fixed.rows), len(P_fixed.rows[0])
+    # A layer gives as many different unions as it has unused modules, and one more if a used one may be chosen again.
+    possible = 1
+    for row in P_fixed.rows:
+        unused = M - sum(row)
+        possible *= unused + (1 if unused < M else 0)
+    found: dict[Path, Path] = {}
+    while len(found) < min(N, possible):
+        P = Path.random(L, M, rng)
+        found.setdefault(P_fixed | P, P)
+    return list(found.values())

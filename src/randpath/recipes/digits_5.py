@@ -1,0 +1,26 @@
+"""Scikit-learn's handwritten digits in five steps of two classes, 200 exemplars: what `make demo` runs."""
+
+from dataclasses import replace
+
+from randpath.experiment import Experiment
+from randpath.train import Training
+
+paper = Experiment(
+    recipe="digits_5",
+    variant="paper",
+    dataset="digits",
+    tasks=5,
+    backbone="mlp",
+    width=200,
+    memory=200,
+    padding=1,
+    training=Training(epochs=50),
+    options={"N": 2},
+)
+
+tuned = replace(
+    paper,
+    variant="tuned",
+    training=Training(epochs=40, batch=32, optimizer="adamw", lr=2e-3, weight_decay=0.01, schedule="one_cycle"),
+    options={"N": 2, "balanced": True, "gamma": 0.5},
+)

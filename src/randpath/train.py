@@ -1,0 +1,259 @@
+"""The only training loop and the only inference loop."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path as Directory
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from randpath import checkpoint
+from randpath.augment import Augment
+from randpath.images import Dataset, Index
+from randpath.keyed import rng
+
+Key = tuple[int | str, ...]
+Terms = Mapping[str, tuple[float, Tensor]]  # name -> (weight, value); the loss is the weighted sum
+Tick = Callable[[float], object]  # told the share that is done after each step; raises Stopped to end the fit there
+
+
+class Stopped(Exception):
+    """Somebody asked to stop; the unfinished work is saved where there is a place for it."""
+
+
+class Diverged(Exception):
+    """A loss, gradient or batch-norm statistic that is not finite; caught before it reaches the weights."""
+
+    def __init__(self, what: str, step: int, lr: float, gradient: float, losses: list[float]):
+        super().__init__(what, step, lr, gradient, losses)  # all arguments, so that it can cross processes
+        self.what, self.step, self.lr, self.gradient, self.losses = what, step, lr, gradient, losses
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} is not finite at step {self.step} (learning rate {self.lr:g}, gradient norm {self.gradient:g}, "
+            f"last losses {', '.join(f'{x:.4g}' for x in self.losses)})"
+        )
+
+
+def quiet(done: float) -> None:
+    """A tick that tells nobody."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How one path is trained on one task; the defaults are the paper's (section 4.1)."""
+
+    epochs: int = 50
+    batch: int = 128  # the paper is silent; its protocol's own repository uses 128
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = 1e-3
+    weight_decay: float = 0.0  # "we do not use any weight or network regularization scheme"
+    momentum: float = 0.9  # of sgd, Nesterov's
+    schedule: Literal["halve", "one_cycle", "cosine"] = "halve"
+    halve_after: tuple[float, ...] = (0.4, 0.6, 0.8)  # of the epochs: 20, 30 and 40 of 50
+    warm_up: float = 0.2  # of the steps of one_cycle
+    smoothing: float = 0.0  # of the labels
+    save_seconds: float = 30.0  # how often an unfinished fit is saved, at an epoch's end
+
+    def lr_at(self, step: int, steps_an_epoch: int) -> float:
+        """The learning rate of a step, counted from 0 over the whole fit.
+
+        >>> Training().lr_at(0, 10), Training().lr_at(200, 10), Training().lr_at(499, 10)
+        (0.001, 0.0005, 0.000125)
+        """
+        total = self.epochs * steps_an_epoch
+        if self.schedule == "halve":
+            epoch = step // steps_an_epoch
+            return self.lr / 2 ** sum(epoch >= round(share * self.epochs) for share in self.halve_after)
+        if self.schedule == "cosine":
+            return self.lr * 0.5 * (1 + math.cos(math.pi * step / total))
+        rise = self.warm_up * total
+        if step < rise:
+            return self.lr * (step + 1) / (rise + 1)
+        return self.lr * (total - step) / (total - rise)
+
+
+def batch_indices(n: int, size: int, *key: int | str) -> list[Index]:
+    """A shuffled pass over n items; a last batch of one item joins the batch before it (batch-norm needs two).
+
+    >>> [len(b) for b in batch_indices(9, 4, 0)], [len(b) for b in batch_indices(1, 4, 0)]
+    ([4, 5], [1])
+    """
+    order = rng(*key).permutation(n)
+    cuts = list(range(size, n, size))
+    if cuts and n - cuts[-1] == 1:
+        cuts.pop()
+    return list(np.split(order, cuts))
+
+
+def fit(
+    net: nn.Module,
+    params: Mapping[str, nn.Parameter],
+    data: Dataset,
+    loss: Callable[[Tensor, Tensor, int], Terms],
+    training: Training,
+    augment: Augment,
+    *,
+    key: Key,
+    place: Directory | None = None,
+    until: int | None = None,
+    extra: dict[str, Tensor] | None = None,
+    after_backward: Callable[[], None] | None = None,
+    after_step: Callable[[], None] | None = None,
+    validate: Callable[[], float | None] | None = None,
+    tick: Tick = quiet,
+) -> list[dict[str, Any]]:
+    """Train `params` of `net` on `data` to make the sum of weight * term of `loss(x, y, step)` small; one dict an epoch.
+
+    Everything random comes from `key` and the step. `place` is this fit's own directory: a good unfinished state there is
+    gone on from, a finished one is loaded. The state is params, moving buffers, optimizer, `extra` (tensors that the
+    caller changes in place), epoch and step. `until` pauses after that epoch, so that a search can stop weak candidates.
+    """
+    device = next(iter(params.values())).device
+    net.train(len(data) > 1)  # one image has no batch statistics: batch-norm stays in eval mode
+    run = _Run(net, params, training, extra or {}, place)
+    steps = len(batch_indices(len(data), training.batch, *key, "batches", 0))
+    last_epoch = training.epochs if until is None else min(until, training.epochs)
+    while run.epoch < last_epoch:
+        net.train(len(data) > 1)  # validation may have left it in eval mode
+        indices = batch_indices(len(data), training.batch, *key, "batches", run.epoch)[run.step :]
+        for x, y in data.batches(indices):
+            step = run.epoch * steps + run.step
+            lr = training.lr_at(step, steps)
+            x = augment.train(x.to(device), rng(*key, "augment", run.epoch, run.step))
+            terms = loss(x, y.to(device), step)
+            run.update(terms, lr, step, after_backward)
+            if after_step is not None:
+                after_step()
+            run.step += 1
+            try:
+                tick((step + 1) / (steps * training.epochs))
+            except Stopped:
+                run.save()
+                raise
+        run.close_epoch(lr, validate)
+        run.save_if_due(finished=run.epoch == training.epochs)
+    return run.log
+
+
+class _Run:
+    """The moving parts of one fit: what has to be saved so that it goes on exactly."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        params: Mapping[str, nn.Parameter],
+        training: Training,
+        extra: dict[str, Tensor],
+        place: Directory | None,
+    ):
+        self.net, self.params, self.training, self.extra, self.place = net, params, training, extra, place
+        self.optimizer = _optimizer(list(params.values()), training)
+        self.epoch = self.step = 0
+        self.sums: dict[str, float] = {}
+        self.log: list[dict[str, Any]] = []
+        self.losses: list[float] = []  # the last 20, for the report of a divergence
+        self.saved_at = time.monotonic()
+        self.buffers = {  # batch-norm statistics of the modules that learn
+            f"{name}.{kind}": buffer
+            for name, module in net.named_modules()
+            if module.training
+            for kind, buffer in module.named_buffers(recurse=False)
+        }
+        found = checkpoint.latest(place) if place is not None else None
+        if found is not None:
+            self._load(found[1])
+
+    def update(
+        self, terms: Terms, lr: float, step: int, after_backward: Callable[[], None] | None
+    ) -> None:
+        """One step of the optimizer, unless something is not finite."""
+        total = torch.stack([weight * value for weight, value in terms.values()]).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        total.backward()  # type: ignore[no-untyped-call]
+        if after_backward is not None:
+            after_backward()
+        gradients = [p.grad for p in self.params.values() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        values = torch.stack([total.detach(), norm, *(value.detach() for _, value in terms.values())]).tolist()
+        self.losses = [*self.losses[-19:], values[0]]
+        if not all(map(math.isfinite, values)):
+            what = "the gradient" if math.isfinite(values[0]) else "the loss"
+            raise Diverged(what, step, lr, values[1], self.losses)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        for name, value in zip(terms, values[2:]):
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def close_epoch(self, lr: float, validate: Callable[[], float | None] | None) -> None:
+        for name, buffer in self.buffers.items():
+            if not torch.isfinite(buffer).all():
+                raise Diverged(f"batch-norm statistic {name}", self.epoch, lr, math.nan, self.losses)
+        losses = {f"loss_{name}": total / self.step for name, total in self.sums.items()}
+        validation = validate() if validate is not None else None
+        self.log.append({"epoch": self.epoch + 1, "lr": lr, **losses, "validation": validation})
+        self.epoch, self.step, self.sums = self.epoch + 1, 0, {}
+
+    def save_if_due(self, finished: bool) -> None:
+        if finished or time.monotonic() - self.saved_at >= self.training.save_seconds:
+            self.save()
+
+    def save(self) -> None:
+        if self.place is None:
+            return
+        tensors = {f"params.{name}": p.detach() for name, p in self.params.items()}
+        tensors |= {f"buffers.{name}": b for name, b in self.buffers.items()}
+        tensors |= {f"extra.{name}": t for name, t in self.extra.items()}
+        for name, p in self.params.items():
+            for what, value in self.optimizer.state.get(p, {}).items():
+                if value is not None:
+                    tensors[f"optimizer.{what}.{name}"] = torch.as_tensor(value)
+        progress = {"epoch": self.epoch, "step": self.step, "sums": self.sums, "log": self.log, "losses": self.losses}
+        name = f"{self.epoch:05d}-{self.step:07d}"
+        if not (self.place / name).exists():
+            checkpoint.save(self.place, name, {"state": tensors}, {"progress": progress})
+            checkpoint.prune(self.place, keep=2)
+        self.saved_at = time.monotonic()
+
+    def _load(self, saved: checkpoint.Saved) -> None:
+        progress = saved.documents["progress"]
+        self.epoch, self.step, self.sums = progress["epoch"], progress["step"], progress["sums"]
+        self.log, self.losses = progress["log"], progress["losses"]
+        targets: dict[str, Tensor] = {f"params.{name}": p.data for name, p in self.params.items()}
+        targets |= {f"buffers.{name}": b for name, b in self.buffers.items()}
+        targets |= {f"extra.{name}": t for name, t in self.extra.items()}
+        for name, tensor in saved.tensors["state"].items():
+            if not name.startswith("optimizer."):
+                targets[name].copy_(tensor)
+                continue
+            _, what, parameter = name.split(".", 2)
+            p = self.params[parameter]
+            # Adam counts its steps in a CPU tensor; the others lie where the parameter lies.
+            value = tensor if what == "step" else torch.empty_like(p).copy_(tensor)
+            self.optimizer.state[p][what] = value
+
+
+def _optimizer(params: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
+    if training.optimizer == "adam":
+        return torch.optim.Adam(params, training.lr, weight_decay=training.weight_decay)
+    if training.optimizer == "adamw":
+        return torch.optim.AdamW(params, training.lr, weight_decay=training.weight_decay)
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(
+            params, training.lr, momentum=training.momentum, weight_decay=training.weight_decay, nesterov=True
+        )
+    raise ValueError(f"optimizer must be adam, adamw or sgd, got {training.optimizer!r}")
+
+
+@torch.no_grad()
+def predict(
+    logits: Callable[[Tensor], Tensor], data: Dataset, augment: Augment, device: torch.device | str = "cpu"
+) -> Tensor:
+    """q for every item of `data`, in order: (n, classes), on the CPU."""
+    chunks: Iterator[Index] = (np.arange(i, min(i + 512, len(data))) for i in range(0, len(data), 512))
+    return torch.cat([logits(augment.plain(x.to(device))).cpu() for x, _ in data.batches(chunks)])
