@@ -5,7 +5,8 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, WebPImagePlugin  # the plugin by name: Pillow would import all forty to find it
+from PIL import Image
+from PIL import WebPImagePlugin as WebPImagePlugin  # by name: Pillow would import all forty plugins to find it
 
 MAX_PIXELS = 50_000_000
 MAX_BYTES = 160_000_000  # 50 megapixels uncompressed, and some
@@ -13,7 +14,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM")
 EXTENSIONS = {
     **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif"), "JPEG"),
     **dict.fromkeys((".ppm", ".pgm", ".pbm", ".pnm"), "PPM"),
-    **{".png": "PNG", ".webp": "WEBP", ".bmp": "BMP"},
+    ".png": "PNG",
+    ".webp": "WEBP",
+    ".bmp": "BMP",
 }
 _MAGIC = {
     b"\xff\xd8\xff": "JPEG",
@@ -80,7 +83,7 @@ def read(path: Path) -> bytes:
 
 
 def decode(data: bytes, shape: tuple[int, ...] | None = None, *, name: str = "", strict: bool = False) -> np.ndarray:
-    """The picture as uint8 (h, w, c), c = 1 or 3, scaled to cover `shape` and cut about its middle; None: as it is, RGB.
+    """The picture as uint8 (h, w, c), c = 1 or 3, scaled to cover `shape` and cut about its middle; None: as is, RGB.
 
     `strict` also checks the checksums that a PNG carries, which plain decoding passes over.
 
@@ -196,7 +199,7 @@ def _cover(image: Image.Image, h: int, w: int) -> Image.Image:
 
 
 def _how_broken(data: bytes, error: Exception) -> str:
-    """"truncated" if the end is missing, else "corrupt"."""
+    """ "truncated" if the end is missing, else "corrupt"."""
     kind = sniff(data)
     ended = {
         "PNG": b"IEND" in data[-64:],
@@ -207,5 +210,29 @@ def _how_broken(data: bytes, error: Exception) -> str:
     return "corrupt" if ended else "truncated"
 
 
-__all__ = ["EXTENSIONS", "FORMATS", "MAX_BYTES", "MAX_PIXELS", "DataError", "PictureError", "decode", "read", "sniff"]
-_ = WebPImagePlugin
+def from_array(x: np.ndarray) -> np.ndarray:
+    """Images handed over as an array: uint8 (n, h, w) or (n, h, w, c), or floats in 0..1, never rescaled by guess.
+
+    >>> from_array(np.array([[[0.0, 1.0]]])).tolist()
+    [[[[0], [255]]]]
+    """
+    if x.ndim == 3:
+        x = x[..., None]
+    if x.ndim != 4:
+        raise DataError(f"images must be (n, h, w) or (n, h, w, c), got {x.shape}")
+    if x.shape[3] not in (1, 3):
+        hint = "; this looks like channels first: transpose to (n, h, w, c)" if x.shape[1] in (1, 3) else ""
+        raise DataError(f"images must have 1 or 3 channels, last; got {x.shape}{hint}")
+    if x.dtype == np.uint8 or not x.size:
+        return x.astype(np.uint8)
+    if not np.issubdtype(x.dtype, np.floating):
+        raise DataError(f"images must be uint8, or floats in 0..1, not {x.dtype}")
+    low, high = x.min(axis=(1, 2, 3)), x.max(axis=(1, 2, 3))
+    for wrong, why in (
+        (~np.isfinite(low + high), "holds NaN or infinity"),
+        (high > 1.5, "looks like 0..255: divide by 255 or give uint8"),
+        ((low < 0) | (high > 1), "is not in 0..1"),
+    ):
+        if wrong.any():
+            raise DataError(f"image {int(np.flatnonzero(wrong)[0])} {why}")
+    return np.round(x * 255).astype(np.uint8)

@@ -1,23 +1,24 @@
 """The Dataset protocol: labelled items that hand out uint8 batches, whether they lie in memory or in files."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
+
+from randpath.decode import DataError as DataError
+from randpath.decode import decode, read
 
 Index = np.ndarray[tuple[int], np.dtype[np.int64]]
 Batch = tuple[Tensor, Tensor]  # x: uint8 (b, h, w, c) or float32 (b, d); y: int64 (b,)
-
-
-class DataError(ValueError):
-    """Bad or missing data: what is wrong, where it lies and what to do next; the CLI's exit code 65."""
-
-    def __init__(self, what: str, *, where: str = "", next: str = ""):
-        super().__init__(what + (f"; next: {next}" if next else ""))
-        self.what, self.where, self.next = what, where, next
 
 
 class Dataset(Protocol):
@@ -44,6 +45,12 @@ class Dataset(Protocol):
         """What a model directory stores of `kept()`; `stored` is the way back."""
 
 
+def _whole(labels: np.ndarray) -> Index:
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be whole numbers, got {labels.dtype}")
+    return labels.astype(np.int64)
+
+
 class Arrays:
     """Items that fit in memory: one uint8 array, channels last, or one float32 array of feature vectors."""
 
@@ -60,10 +67,8 @@ class Arrays:
         if items.dtype == np.float32 and not np.isfinite(items).all():
             bad = int(np.flatnonzero(~np.isfinite(items).all(axis=1))[0])
             raise ValueError(f"item {bad} holds a value that is not finite")
-        if not np.issubdtype(labels.dtype, np.integer):
-            raise ValueError(f"labels must be whole numbers, got {labels.dtype}")
         self.items = items
-        self._labels: Index = labels.astype(np.int64)
+        self._labels = _whole(labels)
 
     @property
     def labels(self) -> Index:
@@ -88,6 +93,128 @@ class Arrays:
 
     def tensors(self) -> dict[str, np.ndarray]:
         return {"items": self.items, "labels": self._labels}
+
+
+class _Pixels:
+    """Decoded pictures that several `Files` share, within one budget for the process: later epochs decode nothing."""
+
+    left: ClassVar[int] = 2**30  # bytes
+
+    def __init__(self, count: int, shape: tuple[int, ...]):
+        self.bytes = min(count, _Pixels.left // int(np.prod(shape))) * int(np.prod(shape))
+        _Pixels.left -= self.bytes
+        self.items = np.empty((self.bytes // int(np.prod(shape)), *shape), np.uint8)  # untouched pages cost nothing
+        self.ready = np.zeros(count, bool)
+
+    def __del__(self) -> None:
+        _Pixels.left += self.bytes
+
+
+class Files:
+    """Pictures that do not fit in memory, as paths or as the bytes of the file; decoded when they are needed.
+
+    Threads decode a few batches ahead: Pillow lets go of the interpreter while it works, and so does torch.
+    """
+
+    workers: ClassVar[int] = min(4, os.cpu_count() or 1)
+    ahead: ClassVar[int] = 4  # batches
+
+    def __init__(self, items: Sequence[Path | bytes], labels: np.ndarray, shape: tuple[int, int, int]):
+        if len(items) != len(labels):
+            raise ValueError(f"{len(items)} pictures but {len(labels)} labels")
+        self._items = items
+        self._labels = _whole(labels)
+        self._shape = shape
+        self._rows: Index = np.arange(len(items))
+        self._pixels = _Pixels(len(items), shape)
+
+    @property
+    def labels(self) -> Index:
+        return self._labels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def item(self, index: int) -> Path | bytes:
+        return self._items[int(self._rows[index])]
+
+    def batches(self, indices: Iterable[Index]) -> Iterator[Batch]:
+        waiting: deque[tuple[Index, np.ndarray, list[Future[None]]]] = deque()
+        lists = iter(indices)
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="decode")
+        try:
+            while True:
+                while len(waiting) < self.ahead and (i := next(lists, None)) is not None:
+                    waiting.append((i, *self._start(pool, self._rows[i])))
+                if not waiting:
+                    return
+                i, x, decoding = waiting.popleft()
+                for part in decoding:
+                    part.result()
+                yield torch.from_numpy(x), torch.from_numpy(self._labels[i])
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _start(self, pool: ThreadPoolExecutor, rows: Index) -> tuple[np.ndarray, list[Future[None]]]:
+        x = np.empty((len(rows), *self._shape), np.uint8)
+        ready = self._pixels.ready[rows]
+        x[ready] = self._pixels.items[rows[ready]]
+        todo = np.flatnonzero(~ready)
+        return x, [pool.submit(self._fill, x, rows, todo[i : i + 8]) for i in range(0, len(todo), 8)]
+
+    def _fill(self, x: np.ndarray, rows: Index, places: Index) -> None:
+        for place in places:
+            row = rows[place]
+            x[place] = self._decoded(self._items[row])
+            if row < len(self._pixels.items):
+                self._pixels.items[row] = x[place]
+                self._pixels.ready[row] = True
+
+    def _decoded(self, item: Path | bytes) -> np.ndarray:
+        if isinstance(item, bytes):
+            return decode(item, self._shape, name="a stored picture")
+        return decode(read(item), self._shape, name=str(item))
+
+    def take(self, indices: Index, labels: Index | None = None) -> "Files":
+        part = Files.__new__(Files)
+        part._items, part._shape, part._pixels = self._items, self._shape, self._pixels
+        part._rows = self._rows[indices]
+        part._labels = _whole(self._labels[indices] if labels is None else labels)
+        return part
+
+    def kept(self) -> "Files":
+        """With the bytes of every file, or a lossless PNG of what it decodes to if that is smaller: the same pixels."""
+        items: list[Path | bytes] = []
+        for i in range(len(self)):
+            item = self.item(i)
+            items.append(item if isinstance(item, bytes) else min(read(item), _png(self._decoded(item)), key=len))
+        return Files(items, self._labels, self._shape)
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        items = [item for item in map(self.kept().item, range(len(self))) if isinstance(item, bytes)]
+        return {
+            "blob": np.frombuffer(b"".join(items), np.uint8),
+            "lengths": np.array([len(item) for item in items], np.int64),
+            "labels": self._labels,
+            "shape": np.array(self._shape, np.int64),
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: this part's own files, none of the decoded pixels."""
+        return {"items": [self.item(i) for i in range(len(self))], "labels": self._labels, "shape": self._shape}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["items"], state["labels"], state["shape"])  # type: ignore[misc]
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    file = BytesIO()
+    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(file, "png")
+    return file.getvalue()
 
 
 class Joined:
@@ -134,16 +261,34 @@ class Joined:
         )
 
     def kept(self) -> Dataset:
-        return Joined([part.kept() for part in self.parts])
+        """One dataset; if only some parts are arrays, these become PNG files too."""
+        parts = [part.kept() for part in self.parts]
+        if all(isinstance(part, Arrays) for part in parts):
+            return Arrays(np.concatenate([part.tensors()["items"] for part in parts]), self._labels)
+        items: list[Path | bytes] = []
+        for part in parts:
+            if isinstance(part, Arrays):
+                items += [_png(pixels) for pixels in part.items]
+            elif isinstance(part, Files):
+                items += [part.item(i) for i in range(len(part))]
+        h, w, c = self.shape
+        return Files(items, self._labels, (h, w, c))
 
     def tensors(self) -> dict[str, np.ndarray]:
-        parts = [part.tensors() for part in self.parts]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return self.kept().tensors()
 
 
-def stored(tensors: dict[str, np.ndarray]) -> Dataset:
+def stored(tensors: Mapping[str, np.ndarray]) -> Dataset:
     """The dataset that `tensors()` described."""
-    return Arrays(tensors["items"], tensors["labels"])
+    if "items" in tensors:
+        return Arrays(tensors["items"], tensors["labels"])
+    lengths, blob = tensors["lengths"], tensors["blob"]
+    ends = np.cumsum(lengths)
+    shape = tuple(int(n) for n in tensors["shape"])
+    if len(shape) != 3 or min(shape) < 1 or np.any(lengths < 0) or (int(ends[-1]) if len(ends) else 0) != len(blob):
+        raise DataError("the stored pictures do not fit together: this part of the model is damaged")
+    items = [blob[end - length : end].tobytes() for end, length in zip(ends, lengths)]
+    return Files(items, tensors["labels"], shape)
 
 
 @dataclass(frozen=True)
@@ -158,3 +303,23 @@ class Source:
     std: tuple[float, ...]
     mirror: bool  # whether a mirrored picture is still a picture of its class (not so for digits)
     fingerprint: str  # SHA-256 over the training and test contents
+    files: Mapping[str, str] = field(default_factory=dict)  # of file-backed data: name -> SHA-256, to name what changed
+    skipped: tuple[str, ...] = ()  # what --skip-bad left out, one line each
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """What happened to the files of a Source between two moments, one line a file.
+
+    >>> changes({"a.png": "1", "b.png": "2"}, {"b.png": "3", "c.png": "1"})
+    ['renamed: a.png is now c.png', 'edited: b.png']
+    """
+    new = {digest: name for name, digest in after.items() if name not in before}
+    lines = []
+    for name, digest in before.items():
+        if name in after:
+            lines += [f"edited: {name}"] * (after[name] != digest)
+        elif digest in new:
+            lines.append(f"renamed: {name} is now {new.pop(digest)}")
+        else:
+            lines.append(f"removed: {name}")
+    return lines + [f"added: {name}" for name in sorted(new.values())]
