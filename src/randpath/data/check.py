@@ -1,0 +1,91 @@
+"""Every fault of a data folder in one pass, before any training."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from randpath.data._tree import Fault, Picture, Tree, scan, shown
+from randpath.decode import EXTENSIONS, PictureError, decode, read, sniff
+
+Tick = Callable[[int, int], None]  # files done, files in all
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one look at a picture found: the digests of its bytes and of its pixels, or the fault."""
+
+    content: str = ""
+    pixels: str = ""
+    fault: Fault | None = None
+
+
+def check(folder: Path, tick: Tick | None = None) -> list[Fault]:
+    """All faults of a folder (or .csv list) of pictures; nothing is changed."""
+    tree = scan(Path(folder))
+    return inspect(tree, tick)[0]
+
+
+def render(faults: Iterable[Fault]) -> list[str]:
+    """One line a fault, severe ones first, and a summary."""
+    ordered = sorted(faults, key=lambda fault: (not fault.severe, fault.kind, fault.where))
+    severe = sum(fault.severe for fault in ordered)
+    lines = [f"{'fault  ' if fault.severe else 'caution'} {fault}" for fault in ordered]
+    return [*lines, f"{severe} faults, {len(ordered) - severe} cautions" if lines else "no faults"]
+
+
+def inspect(tree: Tree, tick: Tick | None = None, workers: int = 2) -> tuple[list[Fault], dict[str, str]]:
+    """The faults of the structure and of every file, and the SHA-256 of every file that could be read."""
+    seen: dict[str, Seen] = {}
+    files = [picture.file for picture in tree.pictures]
+    parts = [files[i : i + 64] for i in range(0, len(files), 64)]
+    with ThreadPoolExecutor(workers, thread_name_prefix="check") as pool:
+        for part in pool.map(lambda part: [(file, _look(tree.root, file)) for file in part], parts):
+            seen.update(part)
+            if tick is not None:
+                tick(len(seen), len(files))
+    faults = [*tree.faults, *(look.fault for look in seen.values() if look.fault is not None)]
+    faults += _duplicates(tree.pictures, seen)
+    return faults, {file: look.content for file, look in seen.items() if look.content}
+
+
+def _look(root: Path, file: str) -> Seen:
+    content = ""
+    try:
+        data = read(root / file)
+        content = hashlib.sha256(data).hexdigest()
+        pixels = decode(data, strict=True)
+    except PictureError as error:
+        return Seen(content, "", Fault(error.kind, shown(file), error.fault, drop=(file,)))
+    digest = hashlib.sha256(repr(pixels.shape).encode())
+    digest.update(pixels.data)
+    kind, suffix = sniff(data), Path(file).suffix
+    fault = None
+    if EXTENSIONS.get(suffix.lower()) != kind:
+        fault = Fault(
+            "wrong extension", shown(file), f"{shown(suffix) or 'no extension'} on a {kind} file", severe=False
+        )
+    return Seen(content, digest.hexdigest(), fault)
+
+
+def _duplicates(pictures: list[Picture], seen: dict[str, Seen]) -> list[Fault]:
+    """Pictures with the same pixels: in two classes, in training and test, or twice in one class."""
+    groups: dict[str, list[Picture]] = {}
+    for picture in pictures:
+        if seen[picture.file].pixels:
+            groups.setdefault(seen[picture.file].pixels, []).append(picture)
+    faults = []
+    for group in groups.values():
+        first = group[0]
+        everyone = tuple(picture.file for picture in group)
+        training = tuple(picture.file for picture in group if picture.split == "train")
+        for copy in group[1:]:
+            where, like = shown(copy.file), f"the same picture as {shown(first.file)}"
+            if len({picture.label for picture in group}) > 1:
+                faults.append(Fault("in two classes", where, like, drop=everyone))
+            elif len({picture.split for picture in group}) > 1:
+                faults.append(Fault("in training and test", where, like, drop=training))
+            else:
+                faults.append(Fault("duplicate", where, like, severe=False, drop=(copy.file,)))
+    return faults

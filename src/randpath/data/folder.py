@@ -1,0 +1,83 @@
+"""Your own pictures: a sub-folder a class, or train/ and test/ with such, or a CSV of file,label[,split]."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from randpath.data._tree import Fault, Picture, scan
+from randpath.data.check import Tick, inspect
+from randpath.images import DataError, Files, Source
+from randpath.keyed import rng
+
+
+def load(
+    folder: Path, *, size: int = 64, test: float = 0.2, skip_bad: bool = False, tick: Tick | None = None
+) -> Source:
+    """The pictures at size x size, once every file has been looked at.
+
+    A severe fault stops it; with `skip_bad` the files at fault are left out and listed in `skipped`. Where the folder
+    has no test split of its own, the share `test` of each class is drawn for it, the same on every machine.
+    """
+    tree = scan(Path(folder))
+    faults, content = inspect(tree, tick)
+    severe = [fault for fault in faults if fault.severe]
+    hopeless = [fault for fault in severe if fault.drop is None]
+    if hopeless or (severe and not skip_bad):
+        raise _refusal(folder, hopeless or severe, skipping=bool(hopeless))
+    dropped = {file for fault in faults for file in fault.drop or ()} if skip_bad else set()
+    pictures = [picture for picture in tree.pictures if picture.file not in dropped]
+    skipped = [str(fault) for fault in faults if fault.drop or fault.severe] if skip_bad else []
+    names = tuple(sorted({picture.label for picture in pictures if picture.split != "test"}))
+    if not names:
+        raise DataError(f"no picture in {folder} can be used", where=str(folder), next=f"randpath check {folder}")
+    skipped += [f"{name}: no picture is left" for name in sorted({p.label for p in tree.pictures} - set(names))]
+    pictures = [picture for picture in pictures if picture.label in names]
+    drawn = _drawn(pictures, test)
+    parts = [[p for p in pictures if (p.file in drawn) == wanted] for wanted in (False, True)]
+    train, held = (
+        Files(
+            [tree.root / p.file for p in part],
+            np.array([names.index(p.label) for p in part], np.int64),
+            (size, size, 3),
+        )
+        for part in parts
+    )
+    digest = hashlib.sha256(repr(names).encode())
+    for p in pictures:
+        digest.update(repr((p.split, p.label, p.file, content[p.file])).encode())
+    return Source(
+        "folder",
+        train,
+        held,
+        names,
+        mean=(0.485, 0.456, 0.406),  # ImageNet's: a user's first classes say little about the next
+        std=(0.229, 0.224, 0.225),
+        mirror=True,
+        fingerprint=digest.hexdigest(),
+        files={p.file: content[p.file] for p in pictures},
+        skipped=tuple(skipped),
+    )
+
+
+def _drawn(pictures: list[Picture], share: float) -> set[str]:
+    """The files for test: those of the test split, or a share of each class; every class keeps one for training."""
+    if any(picture.split for picture in pictures):
+        return {picture.file for picture in pictures if picture.split == "test"}
+    drawn: set[str] = set()
+    for label in sorted({picture.label for picture in pictures}):
+        own = [picture.file for picture in pictures if picture.label == label]
+        number = min(len(own) - 1, max(1, round(len(own) * share))) if share else 0
+        drawn.update(own[i] for i in rng("folder", "test", label).permutation(len(own))[:number])
+    return drawn
+
+
+def _refusal(folder: Path, faults: list[Fault], *, skipping: bool) -> DataError:
+    shown = "\n".join(f"  {fault}" for fault in faults[:20])
+    more = f"\n  and {len(faults) - 20} more" if len(faults) > 20 else ""
+    return DataError(
+        f"{len(faults)} faults in {folder}:\n{shown}{more}\n",
+        where=str(folder),
+        next=f"mend them (`randpath check {folder}` lists all)"
+        + ("" if skipping else ", or leave them out: --skip-bad"),
+    )
