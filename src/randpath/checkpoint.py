@@ -1,8 +1,8 @@
 """Transactional save and load of a directory of tensors and documents; the lock.
 
-A directory becomes visible by one rename, after everything in it is on the disk; its manifest, written last, holds the
-SHA-256 of every file and is checked at every load. There is one writer, the holder of the lock. Tensors are safetensors,
-everything else is JSON. torch is imported only where it is needed, so that the lock can be taken before.
+A directory becomes visible by one rename, after everything in it is on the disk; its manifest, written last, holds
+the SHA-256 of every file and is checked at every load. There is one writer, the holder of the lock. Tensors are
+safetensors, everything else is JSON. torch is imported only where it is needed, so the lock can be taken before.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2}
 BYTES |= {"I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8}
 
 
-class Damaged(ValueError):
+class Damaged(ValueError):  # noqa: N818
     """A file is not what was written: cut short, changed, missing, foreign or hostile."""
 
 
-class Locked(RuntimeError):
+class Locked(RuntimeError):  # noqa: N818
     """Another process is working in this directory."""
 
 
-class DiskTrouble(OSError):
+class DiskTrouble(OSError):  # noqa: N818
     """The disk did not take what had to be kept; what was saved before is intact."""
 
 
@@ -230,7 +230,8 @@ def _try_thrice(commit: Callable[[], None], target: Path, needed: Callable[[], i
     """Do it, again after a pause when the disk fails, and at the third failure say what is needed and what is free."""
     for pause in (*PAUSES, None):
         try:
-            return commit()
+            commit()
+            return
         except OSError as error:
             if pause is None:
                 free = _free_bytes(target.parent)

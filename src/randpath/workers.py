@@ -33,7 +33,7 @@ STARTUP = 60.0  # at least so long for the first sign: importing torch on a busy
 PATIENCE = 10.0  # seconds for the workers to reach their next step when all is to stop
 
 
-class WorkerLost(RuntimeError):
+class WorkerLost(RuntimeError):  # noqa: N818
     """One call lost its worker again and again; the message says how."""
 
 
@@ -76,7 +76,7 @@ class _Link:
         self.steps += 1
         if now - self.last < 1:
             return
-        _send(self.pipe, ("beat", self.number, 0.0 if self.last < 0 else (now - self.last) / self.steps))
+        _send(self.pipe, ("beat", 0.0 if self.last < 0 else (now - self.last) / self.steps))
         self.steps, self.last = 0, now
         while self.control.poll():
             number, reason = self.control.recv()
@@ -104,23 +104,23 @@ def _serve(pipe: Connection, control: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     _link = _Link(pipe, control)
-    with contextlib.suppress(EOFError, OSError):  # the parent is gone, or has closed
-        while True:
-            _link.begin(pipe.recv())
-            try:
-                function, arguments = pipe.recv()
-                answer: tuple[str, int, object] = ("done", _link.number, function(*arguments))
-            except BaseException as error:
-                error.add_note("In a worker:\n" + traceback.format_exc())
-                answer = ("raised", _link.number, error)
-            try:
-                _send(pipe, answer)
-            except OSError:
-                return
-            except Exception as error:
-                text = f"the {'result' if answer[0] == 'done' else 'error'} of a worker cannot be sent: {error}"
-                _send(pipe, ("raised", _link.number, TypeError(text)))
-            function = arguments = answer = None  # type: ignore[assignment]  # memory for the next one
+    while True:
+        try:
+            number, function, arguments = pipe.recv()
+            _link.begin(number)
+            answer: tuple[str, object] = ("done", function(*arguments))
+        except BaseException as error:
+            error.add_note("In a worker:\n" + traceback.format_exc())
+            answer = ("raised", error)
+        try:
+            _send(pipe, answer)
+        except OSError:  # the parent is gone, or has closed
+            return
+        except Exception as error:
+            text = f"the {'result' if answer[0] == 'done' else 'error'} of a worker cannot be sent: {error}"
+            _send(pipe, ("raised", TypeError(text)))
+        del answer
+        function = arguments = None  # memory for the next one
 
 
 def _leave_with_parent() -> None:
@@ -144,18 +144,18 @@ class _Worker:
         pipe.close()
         control.close()
         self.reports = reports
-        self.tasks: queue.SimpleQueue[tuple[int, object] | None] = queue.SimpleQueue()
+        self.tasks: queue.SimpleQueue[tuple[int, object, object] | None] = queue.SimpleQueue()
         self.number = 0  # of the call it is on; 0: idle
         self.index = -1  # of that call's result
         self.heard = 0.0
         self.steps: collections.deque[float] = collections.deque(maxlen=100)
         threading.Thread(target=self._talk, daemon=True).start()
 
-    def begin(self, number: int, index: int, task: object) -> None:
+    def begin(self, number: int, index: int, function: object, arguments: object) -> None:
         self.number, self.index = number, index
         self.heard = time.monotonic()
         self.steps.clear()
-        self.tasks.put((number, task))
+        self.tasks.put((number, function, arguments))
 
     def silent(self, silence: float) -> float:
         """Seconds of silence, if they are too many; else 0."""
@@ -170,20 +170,17 @@ class _Worker:
         self.control.close()
 
     def _talk(self) -> None:
-        number = 0
-        try:
-            while (task := self.tasks.get()) is not None:
-                number = task[0]
-                _send(self.pipe, number)
-                _send(self.pipe, task[1])
+        while (task := self.tasks.get()) is not None:
+            try:
+                _send(self.pipe, task)
                 kind = "beat"
                 while kind == "beat":
-                    kind, _, value = self.pipe.recv()
-                    self.reports.put((self, kind, number, value))
-        except (EOFError, OSError):
-            self.reports.put((self, "lost", number, None))
-        except Exception as error:  # something that cannot travel
-            self.reports.put((self, "raised", number, error))
+                    kind, value = self.pipe.recv()
+                    self.reports.put((self, kind, task[0], value))
+            except (EOFError, OSError):
+                self.reports.put((self, "lost", task[0], None))
+            except Exception as error:  # something that cannot travel
+                self.reports.put((self, "raised", task[0], error))
 
 
 class ProcessMap:
@@ -210,7 +207,7 @@ class ProcessMap:
                 for worker in self._idle(len(todo)):
                     self._number += 1
                     index = todo.popleft()
-                    worker.begin(self._number, index, (function, calls[index]))
+                    worker.begin(self._number, index, function, calls[index])
                 for worker, kind, value in self._hear():
                     index, worker.number = worker.index, 0
                     if kind == "done":
