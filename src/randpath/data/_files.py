@@ -2,11 +2,13 @@
 
 import gzip
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from randpath.images import Arrays, DataError, Source
+from randpath.data._hashes import digests
+from randpath.images import Arrays, DataError, Files, Source
 
 
 def need(name: str, root: Path, *files: str, what: str) -> list[Path]:
@@ -39,6 +41,17 @@ def idx(path: Path) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 
+def cifar(path: Path, *, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels of the binary version: records of labels (the last one counts) and 3 x 32 x 32 bytes."""
+    length = label_bytes + 3072
+    raw = np.fromfile(path, np.uint8)
+    if not len(raw) or len(raw) % length:
+        raise DataError(f"{path.name} is not made of records of {length:,} bytes", where=str(path))
+    records = raw.reshape(-1, length)
+    images = records[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), records[:, label_bytes - 1]
+
+
 def arrays(items: np.ndarray, labels: np.ndarray, num_classes: int, path: Path) -> Arrays:
     """Items and labels as a dataset, once the labels are known to be right."""
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
@@ -69,3 +82,49 @@ def source(
         digest.update(np.ascontiguousarray(part.items).data)
         digest.update(part.labels.astype("<i8").tobytes())
     return Source(name, train, test, class_names, mean, std, mirror, digest.hexdigest())
+
+
+Listed = Sequence[tuple[str, str]]  # (file below the dataset's folder, class name)
+
+
+def pictures(name: str, folder: Path, train: Listed, test: Listed, class_names: tuple[str, ...], size: int) -> Source:
+    """A file-backed Source: pictures of any size, brought to size x size when they are decoded."""
+    number = {c: i for i, c in enumerate(class_names)}
+    content = digests(folder, sorted({file for file, _ in (*train, *test)}))
+    digest = hashlib.sha256("\0".join(class_names).encode())
+    for split, part in (("train", train), ("test", test)):
+        for file, label in sorted(part):
+            digest.update(repr((split, label, file, content[file])).encode())
+    parts = [
+        Files([folder / file for file, _ in part], np.array([number[c] for _, c in part], np.int64), (size, size, 3))
+        for part in (train, test)
+    ]
+    return Source(
+        name,
+        parts[0],
+        parts[1],
+        class_names,
+        mean=(0.485, 0.456, 0.406),  # ImageNet's, as everybody uses
+        std=(0.229, 0.224, 0.225),
+        mirror=True,
+        fingerprint=digest.hexdigest(),
+        files=content,
+    )
+
+
+def in_class_folders(name: str, folder: Path, split: str) -> list[tuple[str, str]]:
+    """(file, class) for every file in folder/split/CLASS/, sorted."""
+    top = folder / split
+    if not top.is_dir():
+        raise DataError(
+            f"{name}: {top} not found",
+            where=str(folder),
+            next=f"put one sub-folder a class into {top} (docs/data.md says where to get them)",
+        )
+    return [
+        (file.relative_to(folder).as_posix(), c.name)
+        for c in sorted(top.iterdir())
+        if c.is_dir()
+        for file in sorted(c.rglob("*"))
+        if file.is_file() and not file.name.startswith(".")
+    ]

@@ -2,10 +2,18 @@
 
 from pathlib import Path
 
-import numpy as np
+from randpath.data._files import arrays, cifar, need, source
+from randpath.data.download import Remote
+from randpath.images import Source
 
-from randpath.data._files import arrays, need, source
-from randpath.images import Arrays, DataError, Source
+REMOTE = (
+    Remote(
+        "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+        "md5:03b5dce01913d631647c71ecec9e9cb8",
+        168_513_733,
+        unpacks="cifar-100-binary",
+    ),
+)
 
 
 def load(root: Path) -> Source:
@@ -14,20 +22,10 @@ def load(root: Path) -> Source:
     train, test, names = need("cifar100", root, *files, what="the contents of cifar-100-binary.tar.gz")
     return source(
         "cifar100",
-        read(train),
-        read(test),
+        arrays(*cifar(train, label_bytes=2), 100, train),  # a coarse label, then the fine one
+        arrays(*cifar(test, label_bytes=2), 100, test),
         tuple(names.read_text().split()),
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
         mirror=True,
     )
-
-
-def read(path: Path) -> Arrays:
-    """Records of a coarse label, a fine label and 3 x 32 x 32 bytes."""
-    raw = np.fromfile(path, np.uint8)
-    if not len(raw) or len(raw) % 3074:
-        raise DataError(f"{path.name} is not made of records of 3,074 bytes", where=str(path))
-    records = raw.reshape(-1, 3074)
-    images = records[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return arrays(np.ascontiguousarray(images), records[:, 1], 100, path)

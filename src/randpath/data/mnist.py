@@ -5,13 +5,15 @@ from pathlib import Path
 import numpy as np
 
 from randpath.data._files import arrays, idx, need, source
+from randpath.data.download import Remote
 from randpath.images import Source
 
-FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
+_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"  # the publisher's own page no longer serves them
+REMOTE = (
+    Remote(_URL + "train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
+    Remote(_URL + "train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432", 28_881),
+    Remote(_URL + "t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3", 1_648_877),
+    Remote(_URL + "t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c", 4_542),
 )
 
 
@@ -20,7 +22,8 @@ def load(root: Path) -> Source:
 
     The paper resizes to 32 x 32 "as in Hsu et al. 2018", whose code pads; padding also leaves every pixel as published.
     """
-    paths = need("mnist", root, *FILES, what="the four idx files (train-images-idx3-ubyte.gz, ...)")
+    files = [remote.file.removesuffix(".gz") for remote in REMOTE]
+    paths = need("mnist", root, *files, what="the four idx files (train-images-idx3-ubyte.gz, ...)")
     train, train_labels, test, test_labels = (idx(path) for path in paths)
     border = ((0, 0), (2, 2), (2, 2))
     return source(

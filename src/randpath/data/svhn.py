@@ -5,7 +5,15 @@ from pathlib import Path
 import numpy as np
 
 from randpath.data._files import arrays, need, source
+from randpath.data.download import Remote
 from randpath.images import Arrays, DataError, Source
+
+REMOTE = (
+    Remote(
+        "http://ufldl.stanford.edu/housenumbers/train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794
+    ),
+    Remote("http://ufldl.stanford.edu/housenumbers/test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3", 64_275_384),
+)
 
 
 def load(root: Path) -> Source:
