@@ -142,7 +142,13 @@ def run(
 
 
 def steps(
-    experiment: Experiment, directory: Directory, *, map: Map = map, tick: Tick = quiet, inexact: bool = False
+    experiment: Experiment,
+    directory: Directory,
+    *,
+    map: Map = map,
+    tick: Tick = quiet,
+    inexact: bool = False,
+    command: str = "",
 ) -> Iterator[dict[str, Any]]:
     """One metrics line a task, those committed by an earlier call first. Each task is one transaction.
 
@@ -155,7 +161,7 @@ def steps(
         source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative
     )
     method = make_method(experiment, source)
-    _begin(experiment, directory, stream, inexact)
+    _begin(experiment, directory, stream, command, inexact)
     found = checkpoint.latest(directory / "checkpoints")
     lines: dict[str, list[dict[str, Any]]] = {"metrics": [], "epochs": [], "times": []}
     if found is not None:
@@ -205,7 +211,7 @@ def steps(
         yield {**metric, "seconds": spent["seconds"], "notes": learned.notes}
 
 
-def _begin(experiment: Experiment, directory: Directory, stream: TaskStream, inexact: bool) -> None:
+def _begin(experiment: Experiment, directory: Directory, stream: TaskStream, command: str, inexact: bool) -> None:
     """Write experiment.json, or refuse to go on where it tells of something else."""
     document = {
         "experiment": experiment.to_json(),
@@ -213,6 +219,7 @@ def _begin(experiment: Experiment, directory: Directory, stream: TaskStream, ine
         "data_fingerprint": stream.source.fingerprint,
         "class_order": list(stream.class_order),
         "class_names": list(stream.class_names),
+        "command": command,
     }
     file = directory / "experiment.json"
     if not file.exists():

@@ -11,8 +11,8 @@ from randpath.network import PathNetwork
 from randpath.path import Path
 
 # Below this many gradient values an image, vmap over a chunk beats a loop of single images (benchmarks/fisher.py).
-VMAP_LIMIT = 1_000_000
-VMAP_FLOATS = 32_000_000  # gradient values in flight at once: 128 MB
+VMAP_LIMIT = 200_000
+VMAP_FLOATS = 4_000_000  # gradient values in flight at once: they should stay in the cache
 
 
 def squared_gradients(

@@ -54,7 +54,7 @@ class Folded(nn.Module):
         layers = [layer for layer in net.layers if isinstance(layer, PathLayer)]
         self.layers = nn.Sequential(*(FoldedLayer(layer, row) for layer, row in zip(layers, path.rows)))
         self.pool = copy.deepcopy(net.pool)
-        self.head = nn.Linear(net.head.in_features, net.num_classes)
+        self.head = torch.nn.utils.skip_init(nn.Linear, net.head.in_features, net.num_classes)
         self.head.load_state_dict(net.head.state_dict())
         self.eval().requires_grad_(False)
 
@@ -88,12 +88,11 @@ def _without_batch_norm(module: nn.Module) -> list[nn.Module]:
     return steps
 
 
-def _conv(like: nn.Conv2d, weight: Tensor, bias: Tensor | None, groups: int = 1) -> nn.Conv2d:
+def _conv(like: nn.Conv2d | None, weight: Tensor, bias: Tensor | None, groups: int = 1) -> nn.Conv2d:
     """A convolution with the step and padding of `like` and copies of these weights; always with a bias."""
     outputs, inputs, *kernel = weight.shape
-    conv = torch.nn.utils.skip_init(
-        nn.Conv2d, inputs * groups, outputs, tuple(kernel), like.stride, like.padding, groups=groups
-    )
+    stride, padding = (1, 0) if like is None else (like.stride, like.padding)
+    conv = torch.nn.utils.skip_init(nn.Conv2d, inputs * groups, outputs, tuple(kernel), stride, padding, groups=groups)
     assert conv.bias is not None
     conv.weight.copy_(weight)
     conv.bias.copy_(torch.zeros(outputs) if bias is None else bias)
@@ -106,7 +105,7 @@ def _affine(like: Affine, weight: Tensor, bias: Tensor, groups: int = 1) -> nn.M
     if groups > 1:  # a grouped linear map is a grouped 1 x 1 convolution
         return nn.Sequential(
             nn.Unflatten(1, (-1, 1, 1)),
-            _conv(nn.Conv2d(1, 1, 1), weight[:, :, None, None], bias, groups),
+            _conv(None, weight[:, :, None, None], bias, groups),
             nn.Flatten(),
         )
     linear = torch.nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0])

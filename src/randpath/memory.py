@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from randpath.images import Dataset, Index, Joined, stored
 from randpath.keyed import rng
@@ -14,17 +15,13 @@ def quotas(available: Sequence[int], budget: int) -> list[int]:
     >>> quotas([5, 1, 5], 9), quotas([9, 9], 5)
     ([4, 1, 4], [3, 2])
     """
-    shares = [0] * len(available)
-    left = budget
-    while left > 0:
-        hungry = [c for c, n in enumerate(available) if shares[c] < n]
-        if not hungry:
-            break
-        each, rest = divmod(left, len(hungry))
-        for place, c in enumerate(hungry):
-            gift = min(each + (place < rest), available[c] - shares[c])
-            shares[c] += gift
-            left -= gift
+    level = 0  # the highest one at which every class can have min(level, what it has)
+    while level < max(available, default=0) and sum(min(n, level + 1) for n in available) <= budget:
+        level += 1
+    shares = [min(n, level) for n in available]
+    left = budget - sum(shares)
+    for c in [c for c, n in enumerate(available) if n > level][:left]:  # the first classes take the rest, one each
+        shares[c] += 1
     return shares
 
 
@@ -116,9 +113,10 @@ class Memory:
             if part
         }
 
-    def load(self, tensors: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    def load(self, tensors: Mapping[str, Mapping[str, Tensor | np.ndarray]]) -> None:
         self.train, self.val = (
-            _by_class(stored(dict(tensors[name]))) if name in tensors else {} for name in ("memory_train", "memory_val")
+            _by_class(stored({key: np.asarray(t) for key, t in tensors[name].items()})) if name in tensors else {}
+            for name in ("memory_train", "memory_val")
         )
 
 

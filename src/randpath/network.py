@@ -90,7 +90,7 @@ class PathNetwork(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.pool = pool
         self.seed = seed
-        self.head = nn.Linear(num_features, 1)
+        self.head = torch.nn.utils.skip_init(nn.Linear, num_features, 1)
         self.head.weight = nn.Parameter(torch.empty(0, num_features))  # no class yet
         self.head.bias = nn.Parameter(torch.empty(0))
         self._trained = Path.empty(self.L, self.M)

@@ -39,7 +39,7 @@ class Path:
         >>> [sum(row) for row in Path.random(3, 8, np.random.default_rng(0)).rows]
         [1, 1, 1]
         """
-        chosen = rng.integers(M, size=L)
+        chosen = rng.integers(M, size=L).tolist()
         return cls(tuple(tuple(m == i for m in range(M)) for i in chosen))
 
     def __or__(self, other: "Path") -> "Path":

@@ -135,7 +135,7 @@ def fit(
             except Stopped:
                 run.save()
                 raise
-        run.close_epoch(lr, validate)
+        run.close_epoch(training.lr_at((run.epoch + 1) * steps - 1, steps), validate)
         run.save_if_due(finished=run.epoch == training.epochs)
     return run.log
 

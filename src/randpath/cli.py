@@ -1,0 +1,277 @@
+"""The command line. torch is imported inside the commands, so that --help is quick and a lock is taken first."""
+
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import cyclopts
+from cyclopts import Parameter
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from randpath.experiment import Experiment
+
+# What went wrong -> exit code (sysexits.h); by name, because most of these classes live beside torch.
+EXIT_CODES = {
+    "UsageError": 64,
+    "Changed": 64,
+    "DataError": 65,
+    "Damaged": 65,
+    "DeviceMissing": 69,
+    "Diverged": 70,
+    "Locked": 73,
+    "DiskTrouble": 74,
+    "WorkerLost": 70,
+    "ValueError": 64,
+    "OSError": 74,
+}
+
+app = cyclopts.App(
+    name="randpath",
+    help="Teach an image classifier new classes without its old data (Adaptive RPS-Net).",
+    help_format="plaintext",
+    result_action="return_value",
+)
+
+
+class UsageError(ValueError):
+    """Something was typed that cannot be done; says what to type instead."""
+
+
+@app.command
+def bench(
+    recipe: str,
+    *,
+    variant: Literal["tuned", "paper"] = "tuned",
+    method: str | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+    record: bool = False,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
+) -> int:
+    """Run a recipe: learn its tasks one after another, testing after each.
+
+    Parameters
+    ----------
+    recipe
+        A name (digits_5, mnist_5, cifar100_10_cpu, ...) or a .py file that defines `paper` and `tuned`.
+    variant
+        `tuned` is the best we know, `paper` is as the paper is written.
+    method
+        Another method in the same arena; `randpath methods` lists them.
+    seed
+        Of weights, batches, paths and exemplars; the class order belongs to the recipe.
+    out
+        The run directory; default runs/RECIPE-METHOD-VARIANT-SEED.
+    record
+        Append the result to docs/results/RECIPE.json of the present directory.
+    set_
+        Change one setting, e.g. --set training.epochs=10 --set options.threshold=2
+    """
+    chosen = _recipe(recipe)
+    experiment: Experiment = getattr(chosen, variant)
+    if method is not None and method != experiment.method:
+        from dataclasses import replace
+
+        experiment = replace(experiment, method=method, options={})
+    experiment = experiment.changed("seed", seed)
+    for setting in set_:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--set takes key=value, got {setting!r}")
+        experiment = experiment.changed(key, _value(value))
+    name = experiment.recipe or Path(recipe).stem
+    directory = out or Path("runs") / f"{name}-{experiment.method}-{variant}-{seed}"
+    if (directory / "experiment.json").exists():
+        raise UsageError(f"{directory} holds a run already; type: randpath resume {directory}   (or choose another --out)")
+    if record:
+        _results_file(name)
+    changes = "".join(f" --set {setting}" for setting in set_)
+    command = f"randpath bench {recipe} --variant {variant} --method {experiment.method} --seed {seed}{changes}"
+    return _run(experiment, directory, command, record)
+
+
+@app.command
+def resume(run: Path, *, inexact: bool = False, record: bool = False) -> int:
+    """Go on with an interrupted run, exactly as if it had never stopped.
+
+    Parameters
+    ----------
+    run
+        The run directory.
+    inexact
+        Go on although library versions or the machine differ; the result is then not bit-identical.
+    record
+        Append the result to docs/results/RECIPE.json of the present directory.
+    """
+    from randpath import checkpoint
+
+    if not (run / "experiment.json").exists():
+        raise UsageError(f"{run} is not a run directory: it has no experiment.json")
+    document = checkpoint.read_document(run / "experiment.json")
+
+    from randpath.experiment import Experiment
+
+    return _run(Experiment.from_json(document["experiment"]), run, document["command"], record, inexact)
+
+
+@app.command
+def methods() -> int:
+    """List the methods that `bench --method` takes."""
+    from randpath.methods import METHODS
+
+    console = Console()
+    for name, method in METHODS.items():
+        module = sys.modules[method.__module__]
+        console.print(f"[bold]{name:12}[/] {(module.__doc__ or '').splitlines()[0]}", highlight=False)
+    return 0
+
+
+def _run(experiment: "Experiment", directory: Path, command: str, record: bool, inexact: bool = False) -> int:
+    from randpath import checkpoint
+
+    stop = _Stop()
+    with checkpoint.lock(directory), stop.listening():
+        from randpath import experiment as experiments
+        from randpath.screen import Progress, results_table
+        from randpath.train import Stopped
+        from randpath.workers import process_map
+
+        def check() -> None:
+            if stop.signal:
+                raise Stopped()
+
+        if not (directory / "experiment.json").exists():
+            checkpoint.need_space(directory.parent if directory.parent.exists() else Path(), 50_000_000)
+        lines: list[dict[str, Any]] = []
+        with Progress(_num_tasks(experiment)) as progress:
+
+            def tick(done: float) -> None:
+                progress.show(len(lines) + 1, done)
+                check()
+
+            pool = process_map(experiment.processes, tick=check) if experiment.processes > 1 else None
+            try:
+                for line in experiments.steps(
+                    experiment, directory, map=pool or map, tick=tick, inexact=inexact, command=command
+                ):
+                    lines.append(line)
+                    progress.finished(line)
+            except Stopped:
+                progress.say(f"stopped; {len(lines)} tasks are committed, the unfinished one is saved. To go on, type:")
+                progress.say(f"  randpath resume {directory}")
+                return 128 + stop.signal
+            finally:
+                if pool is not None:
+                    pool.close()
+        Console().print(results_table(lines))
+        if record:
+            file = _results_file(experiment.recipe)
+            _append_result(file, experiments.result(directory, command))
+            print(f"recorded in {file}; to renew the tables, type: make tables")
+        print(f"the run is in {directory}; other methods: randpath methods; the same with another one, e.g.:")
+        print(f"  randpath bench {experiment.recipe} --method rehearsal --variant {experiment.variant}")
+    return 0
+
+
+class _Stop:
+    """The first Ctrl-C or SIGTERM is noticed at the next step; a second one leaves at once."""
+
+    signal = 0
+
+    def listening(self) -> "_Stop":
+        return self
+
+    def __enter__(self) -> "_Stop":
+        if threading.current_thread() is threading.main_thread():
+            self.before = {s: signal.signal(s, self._heard) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in getattr(self, "before", {}).items():
+            signal.signal(number, handler)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            import os
+
+            os._exit(128 + number)
+        self.signal = number
+
+
+def _recipe(name: str) -> ModuleType:
+    import importlib
+    import importlib.util
+
+    if name.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+        if spec is None or spec.loader is None or not Path(name).exists():
+            raise UsageError(f"there is no recipe file {name}")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    here = sorted(p.stem for p in (Path(__file__).parent / "recipes").glob("[a-z]*.py"))
+    if name not in here:
+        raise UsageError(f"there is no recipe {name!r}; there are {', '.join(here)}, or give a .py file")
+    return importlib.import_module(f"randpath.recipes.{name}")
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return {"none": None, "true": True, "false": False}.get(text.lower(), text)
+
+
+def _num_tasks(experiment: "Experiment") -> int:
+    return experiment.tasks if isinstance(experiment.tasks, int) else len(experiment.tasks)
+
+
+def _results_file(recipe: str) -> Path:
+    folder = Path("docs") / "results"
+    if not folder.is_dir():
+        raise UsageError("--record writes to docs/results of a checkout of randpath; there is none in this directory")
+    return folder / f"{recipe}.json"
+
+
+def _append_result(file: Path, result: dict[str, Any]) -> None:
+    """One record a line, newest last; the same command run again replaces its older record."""
+    from randpath import checkpoint
+
+    known = json.loads(file.read_text()) if file.exists() else []
+    kept = [r for r in known if r["command"] != result["command"]]
+    text = "[\n" + ",\n".join(json.dumps(r, sort_keys=True) for r in [*kept, result]) + "\n]\n"
+    checkpoint.replace_file(file, text.encode())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; every foreseeable mistake ends in a sentence and an exit code, not in a traceback."""
+    try:
+        code = app(arguments, exit_on_error=False, print_error=False)
+    except cyclopts.CycloptsError as error:
+        _say(str(error), "type: randpath --help")
+        code = 64
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        named = [EXIT_CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in EXIT_CODES]
+        if not named:
+            raise
+        _say(str(error), getattr(error, "next", None))
+        code = named[0]
+    sys.exit(code)
+
+
+def _say(what: str, next_: str | None) -> None:
+    console = Console(stderr=True, soft_wrap=True)
+    console.print(f"[bold red]randpath:[/] {what}", highlight=False, markup=True)
+    if next_:
+        console.print(f"  {next_}", highlight=False, markup=False)
+
+
+if __name__ == "__main__":
+    main()

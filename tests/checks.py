@@ -1,0 +1,165 @@
+"""What every method must do, as functions named as sentences; test_methods.py crosses them with METHODS."""
+
+from collections.abc import Callable
+from pathlib import Path as Directory
+
+import numpy as np
+import torch
+
+from randpath import checkpoint
+from randpath.augment import Augment
+from randpath.backbones import Backbone
+from randpath.images import Arrays
+from randpath.method import Method, Setting, State, Work
+from randpath.stream import Task, hold_out
+from randpath.train import Training
+
+Make = Callable[[], Method]
+SHAPE = (8, 8, 1)
+
+
+def setting(budget: int = 30, backbone: str = "mlp", **changes: object) -> Setting:
+    return Setting(
+        backbone=Backbone(backbone, SHAPE, M=3, attention="peak", width=16),
+        training=Training(epochs=2, batch=16, save_seconds=0),
+        augment=Augment((0.3,), (0.3,), padding=1, degrees=5.0),
+        budget=budget,
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def pictures(classes: range, each: int = 20, seed: int = 0) -> Arrays:
+    """Blurred blobs, one place a class: easy to learn."""
+    rng = np.random.default_rng([seed, classes.start])
+    labels = np.repeat(np.array(classes), each)
+    items = rng.integers(0, 60, (len(labels), *SHAPE))
+    for i, c in enumerate(labels):
+        items[i, c % 4 * 2 : c % 4 * 2 + 2, c // 4 * 2 : c // 4 * 2 + 2] += 190
+    return Arrays(items.astype(np.uint8), labels)
+
+
+def task(k: int, classes: range, each: int = 20, cumulative: bool = False) -> Task:
+    data = pictures(range(classes.stop) if cumulative else classes, each)
+    train, val = hold_out(data.labels, 0)
+    return Task(k, range(classes.stop) if cumulative else classes, data.take(train), data.take(val))
+
+
+def tasks(method: Method, sizes: tuple[int, ...] = (2, 2, 2)) -> list[Task]:
+    stops = np.cumsum([0, *sizes]).tolist()
+    return [
+        task(k + 1, range(a, b), cumulative=method.cumulative) for k, (a, b) in enumerate(zip(stops, stops[1:]))
+    ]
+
+
+def digest(method: Method) -> bytes:
+    """All bytes of a method's state."""
+    state = method.state_dict()
+    return b"".join(checkpoint.encode_tensors(group) for group in state.tensors.values()) + checkpoint.encode_document(
+        state.document
+    )
+
+
+def check_has_one_logit_a_seen_class(make: Make) -> None:
+    method = make()
+    for one in tasks(method):
+        method.learn(one, Work())
+        assert method.logits(torch.zeros(3, 1, 8, 8)).shape == (3, one.classes.stop)
+
+
+def check_logits_are_pure(make: Make) -> None:
+    method = make()
+    method.learn(tasks(method)[0], Work())
+    before = digest(method)
+    x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(method.logits(x), method.logits(x))
+    assert digest(method) == before
+
+
+def check_same_seed_gives_the_same_bits(make: Make) -> None:
+    first, second = make(), make()
+    for one in tasks(first):
+        assert first.learn(one, Work()).epochs == second.learn(one, Work()).epochs
+    assert digest(first) == digest(second)
+
+
+def check_goes_on_bit_exactly_after_a_round_trip(make: Make, tmp_path: Directory) -> None:
+    straight, before = make(), make()
+    first, second, third = tasks(straight)
+    for one in (first, second):
+        straight.learn(one, Work())
+        before.learn(one, Work())
+    state = before.state_dict()
+    checkpoint.save(tmp_path, "0001", state.tensors, {"state": state.document})
+    saved = checkpoint.load(tmp_path / "0001")
+    after = make()
+    after.load_state_dict(State(dict(saved.tensors), saved.documents["state"]))  # type: ignore[arg-type]
+    assert digest(after) == digest(before)
+    assert straight.learn(third, Work()) == after.learn(third, Work())
+    assert digest(straight) == digest(after)
+
+
+def check_goes_on_exactly_from_an_unfinished_fit(make: Make, tmp_path: Directory) -> None:
+    from randpath.train import Stopped
+
+    straight, stopped = make(), make()
+    for one in tasks(straight)[:2]:
+        learned = straight.learn(one, Work())
+        for patience in (1, 2, 2):  # stop after so many steps, again and again
+
+            def tick(done: float, left: list[int] = [patience]) -> None:  # noqa: B006
+                left[0] -= 1
+                if left[0] == 0:
+                    raise Stopped()
+
+            try:
+                make_again = make()
+                make_again.load_state_dict(stopped.state_dict())
+                make_again.learn(one, Work(place=tmp_path / str(one.k), tick=tick))
+            except Stopped:
+                continue
+            raise AssertionError("the fit was not stopped")
+        assert stopped.learn(one, Work(place=tmp_path / str(one.k))) == learned
+    assert digest(straight) == digest(stopped)
+
+
+def check_memory_never_exceeds_its_budget(make: Make) -> None:
+    method = make()
+    for one in tasks(method):
+        method.learn(one, Work())
+        stored = [t["labels"] for name, t in method.state_dict().tensors.items() if name.startswith("memory")]
+        assert sum(map(len, stored)) <= 30
+
+
+def check_learns_tasks_of_one_five_and_three_classes(make: Make) -> None:
+    method = make()
+    for one in tasks(method, (1, 5, 3)):
+        learned = method.learn(one, Work())
+        assert all(np.isfinite(line["loss_ce"]) for line in learned.epochs)
+    assert method.logits(torch.zeros(2, 1, 8, 8)).shape == (2, 9)
+
+
+def check_learns_a_class_with_one_image(make: Make) -> None:
+    method = make()
+    method.learn(task(1, range(2), cumulative=method.cumulative), Work())
+    method.learn(task(2, range(2, 3), each=1, cumulative=method.cumulative), Work())
+    assert torch.isfinite(method.logits(torch.zeros(2, 1, 8, 8))).all()
+
+
+def check_bad_tasks_are_refused_before_the_first_step(make: Make) -> None:
+    method = make()
+    before = digest(method)
+    data = pictures(range(2))
+    wrong_label = Arrays(data.items, np.where(data.labels == 1, 7, data.labels))
+    wrong_shape = Arrays(np.zeros((4, 9, 9, 1), np.uint8), np.array([0, 0, 1, 1]))
+    empty = data.take(np.array([], np.int64))
+    for train, says in ((wrong_label, "label 7 of training item"), (wrong_shape, "shape"), (empty, "no training items")):
+        try:
+            method.learn(Task(1, range(2), train, empty), Work())
+        except ValueError as error:
+            assert says in str(error), error
+        else:
+            raise AssertionError(f"not refused: {says}")
+    assert digest(method) == before
+
+
+CHECKS = [function for name, function in list(globals().items()) if name.startswith("check_")]

@@ -1,0 +1,159 @@
+"""Every equation of the paper against a case computed by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from randpath.fisher import fisher_max, fisher_mean
+from randpath.network import PathAttention, PathLayer, PathNetwork
+from randpath.objective import cross_entropy, distillation, log_counts, phi
+from randpath.path import Path
+from randpath.saturation import relative_saturation
+
+
+def test_training_path_leaves_out_what_is_fixed():
+    P = Path.of([[1, 0], [0, 1]])
+    P_fixed = Path.of([[1, 0], [1, 0]])
+    assert P ^ (P & P_fixed) == Path.of([[0, 0], [0, 1]])  # P_tr
+    nothing_fixed = Path.empty(2, 2)
+    assert P ^ (P & nothing_fixed) == P  # a path that is reused is trained whole again
+
+
+def test_inference_path_is_the_union():
+    assert Path.of([[1, 0], [1, 0]]) | Path.of([[1, 0], [0, 1]]) == Path.of([[1, 0], [1, 1]])
+
+
+# Two modules' outputs for one image: one channel of 2 x 2 each.
+T0 = torch.tensor([[[[1.0, -2.0], [0.5, 0.5]]]])
+T1 = torch.tensor([[[[3.0, 0.0], [-1.0, 2.0]]]])
+
+
+def test_tau_peak_is_the_maximum_of_each_module():
+    tau = PathAttention("peak", 2, 1, 4)({0: T0, 1: T1})
+    assert tau[0].item() == 1.0
+    assert tau[1].item() == 3.0
+
+
+def test_tau_mean():
+    tau = PathAttention("mean", 2, 1, 4)({0: T0, 1: T1})
+    assert tau[0].item() == 0.0
+    assert tau[1].item() == 1.0
+
+
+def test_tau_conv_maps_each_module_and_takes_zeros_for_those_that_are_off():
+    attention = PathAttention("conv", 2, 1, 4)
+    with torch.no_grad():
+        attention.to_map.weight.fill_(2.0)
+        attention.to_map.bias.fill_(1.0)
+        attention.to_weights.weight.copy_(torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1.0, 0, 0, 1.0]]))
+        attention.to_weights.bias.copy_(torch.tensor([0.5, 0.0]))
+    both = attention({0: T0, 1: T1})
+    assert both[0].item() == (2 * 1 + 1) + 0.5  # the first position of module 0's map
+    assert both[1].item() == (2 * 3 + 1) + (2 * 2 + 1)  # the first and last position of module 1's map
+    alone = attention({1: T1})
+    assert set(alone) == {1}
+    assert alone[1].item() == 12.0
+
+
+def test_tau_channel_takes_each_channels_maximum():
+    attention = PathAttention("channel", 2, 2, 4)
+    T = torch.cat([T0, T1], dim=1)  # two channels with maxima 1 and 3
+    with torch.no_grad():
+        attention.to_weights.weight.copy_(torch.tensor([[1.0, 10, 0, 0], [0, 0, 0, 0]]))
+        attention.to_weights.bias.zero_()
+    assert attention({0: T})[0].item() == 31.0
+
+
+def test_layer_adds_the_skip_and_the_weighted_modules():
+    layer = PathLayer([nn.Identity(), nn.Identity()], nn.Identity(), attention=PathAttention("peak", 2, 1, 4))
+    out = layer(T1, (True, False))
+    assert torch.equal(out, torch.relu(T1 + 3.0 * T1))  # tau = 3
+    assert torch.equal(layer(T1, (True, True)), torch.relu(T1 + 2 * 3.0 * T1))
+    assert torch.equal(layer(T1, (False, False)), torch.relu(T1))
+
+
+def two_layer_net() -> PathNetwork:
+    """Two scalar layers: q = W relu(a2 * relu(a1 * x)); all numbers positive, so that the relus do nothing."""
+    layers = [PathLayer([nn.Linear(1, 1, bias=False) for _ in range(2)], None) for _ in range(2)]
+    net = PathNetwork(layers, nn.Identity(), 1, seed=0)
+    net.grow_head(2)
+    with torch.no_grad():
+        net.layers[0].parallel[0].weight.fill_(2.0)
+        net.layers[1].parallel[0].weight.fill_(3.0)
+        net.head.weight.copy_(torch.tensor([[1.0], [0.0]]))
+        net.head.bias.zero_()
+    return net
+
+
+def hand_computed_squares(x: float, label: int) -> tuple[float, float]:
+    """(d log f / d a1)^2 and (d log f / d a2)^2: q = (6x, 0), d log f / d q_0 = [label = 0] - softmax_0."""
+    p0 = math.exp(6 * x) / (math.exp(6 * x) + 1)
+    slope = (1 if label == 0 else 0) - p0
+    return (slope * 3 * x) ** 2, (slope * 2 * x) ** 2
+
+
+@pytest.mark.parametrize("limit", [0, 10**9], ids=["loop", "vmap"])
+def test_fisher_information_is_the_maximum_over_images_not_a_batch_mean(limit, monkeypatch):
+    monkeypatch.setattr("randpath.fisher.VMAP_LIMIT", limit)
+    net = two_layer_net()
+    P = Path.of([[1, 0], [1, 0]])
+    images = [(0.1, 0), (0.1, 1), (0.2, 1)]
+    x = torch.tensor([[i[0]] for i in images])
+    y = torch.tensor([i[1] for i in images])
+    parameters = net.parameters_of_path(P)
+    by_hand = np.array([hand_computed_squares(*i) for i in images])
+
+    I = fisher_max(net, P, parameters, [(x[:2], y[:2]), (x[2:], y[2:])])  # noqa: E741
+    assert [i.item() for i in I] == pytest.approx(by_hand.max(axis=0).tolist(), rel=1e-5)
+    F = fisher_mean(net, P, parameters, [(x, y)])
+    assert [f.item() for f in F] == pytest.approx(by_hand.mean(axis=0).tolist(), rel=1e-5)
+
+    loss = nn.functional.cross_entropy(net(x, P), y)
+    batch_mean_squared = [g.square().item() for g in torch.autograd.grad(loss, parameters)]
+    assert batch_mean_squared[0] < 0.5 * by_hand[:, 0].max()  # another quantity
+
+
+def test_mu_sat_is_the_log_of_final_over_early():
+    assert relative_saturation([1.0, 3.0, 4.0, 12.0]) == pytest.approx(math.log(8.0 / 2.0))
+    ten_and_ten = [2.0] * 10 + [99.0] * 5 + [6.0] * 10  # what lies between the first and last ten does not count
+    assert relative_saturation(ten_and_ten) == pytest.approx(math.log(3.0))
+
+
+def test_mu_sat_without_any_gradient_is_none_and_half_of_it_is_an_error():
+    assert relative_saturation([0.0, 0.0]) is None
+    for traces in ([0.0, 1.0], [1.0, 0.0], [math.nan, 1.0], [1.0, math.inf]):
+        with pytest.raises(FloatingPointError, match="mu_sat"):
+            relative_saturation(traces)
+
+
+def test_cross_entropy():
+    q = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
+    expected = (-math.log(3 / 4) - math.log(1 / 2)) / 2
+    assert cross_entropy(q, torch.tensor([1, 0])).item() == pytest.approx(expected)
+
+
+def test_balanced_softmax_adds_log_counts():
+    counts = log_counts(np.array([0, 1, 1, 1]), 2)
+    got = cross_entropy(torch.zeros(1, 2), torch.tensor([0]), counts).item()
+    assert got == pytest.approx(-math.log(1 / 4))  # softmax(0 + log 1, 0 + log 3)
+
+
+def test_distillation_is_over_old_classes_at_temperature_two():
+    q = torch.tensor([[2 * math.log(3.0), 0.0, 50.0]])  # the third class is new and does not count
+    q_teacher = torch.tensor([[0.0, 0.0]])
+    student, teacher = (3 / 4, 1 / 4), (1 / 2, 1 / 2)
+    expected = sum(t * math.log(t / s) for s, t in zip(student, teacher))
+    assert distillation(q, q_teacher, 2.0).item() == pytest.approx(expected, rel=1e-5)
+    twice = distillation(q.repeat(2, 1), q_teacher.repeat(2, 1), 2.0).item()
+    assert twice == pytest.approx(expected, rel=1e-5)  # the mean over the batch
+
+
+def test_controller():
+    assert phi(5, 2.5, []) == 1  # no switch yet
+    assert phi(2, 2.5, [3]) == 1  # before S_0
+    assert phi(3, 2.5, [3]) == 1  # at S_0
+    assert phi(4, 2.5, [3]) == 2.5
+    assert phi(7, 2.5, [3, 5]) == 10  # counted from the first switch

@@ -1,0 +1,160 @@
+"""Every method against every check, and what Adaptive RPS-Net alone promises."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from randpath.images import Arrays
+from randpath.method import Work
+from randpath.methods import METHODS
+from randpath.methods.rps import RPS
+from randpath.path import Path
+from randpath.selection import Trial, best
+from randpath.stream import Task
+from randpath.train import Diverged
+from tests.checks import CHECKS, digest, pictures, setting, task, tasks
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("name", METHODS)
+def test_conformance(name, check, tmp_path):
+    def make():
+        options = {"N": 2} if name == "rps" else {}
+        return METHODS[name](setting(), **options)
+
+    check(make, tmp_path) if "tmp_path" in inspect.signature(check).parameters else check(make)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_learns_easy_classes(name):
+    """A joint or replaying method knows the old class after the second task; fine-tuning need not."""
+    from dataclasses import replace
+
+    from randpath.train import Training
+
+    s = replace(setting(), training=Training(epochs=20, batch=16, lr=5e-3))
+    method = METHODS[name](s, **({"N": 1} if name == "rps" else {}))
+    for one in tasks(method, (2, 2)):
+        method.learn(one, Work())
+    test = pictures(range(4), seed=1)
+    q = method.logits(s.augment.plain(torch.from_numpy(test.items)))
+    right = (q.argmax(1).numpy() == test.labels).reshape(4, -1).mean(axis=1)
+    assert right[2:].min() > 0.8
+    if name != "finetune":
+        assert right[:2].min() > 0.6
+
+
+def module_bytes(method: RPS, path: Path) -> dict[str, bytes]:
+    wanted = tuple(f"layers.{l}.parallel.{m}." for l, m in path)  # noqa: E741
+    return {name: t.numpy().tobytes() for name, t in method.net.state_dict().items() if name.startswith(wanted)}
+
+
+def test_a_reused_path_changes_in_each_task():
+    method = RPS(setting(), N=1, threshold=1e9)
+    seen = []
+    for one in tasks(method):
+        learned = method.learn(one, Work())
+        assert learned.switched is False
+        seen.append(module_bytes(method, method.P))
+        assert method.P == Path.of(learned.path.to_lists())
+    for before, after in zip(seen, seen[1:]):
+        assert all(before[name] != after[name] for name in before)
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "compact"])
+def test_frozen_modules_are_byte_identical_ever_after(backbone):
+    method = RPS(setting(backbone=backbone), N=2, switch_every=1)
+    frozen: dict[str, bytes] = {}
+    for one in tasks(method, (2, 2, 2, 1)):
+        method.learn(one, Work())
+        now = module_bytes(method, method.P_ts)
+        assert {name: now[name] for name in frozen} == frozen
+        frozen = now
+    assert method.S == [1, 2, 3, 4]
+    if backbone == "compact":
+        assert any("running_mean" in name for name in frozen)
+
+
+def test_goes_on_when_all_modules_are_exhausted():
+    method = RPS(setting(), N=4, switch_every=1)
+    notes = []
+    for k in range(1, 16):
+        notes += method.learn(task(k, range(k - 1, k), each=6), Work()).notes
+    assert method.P_fixed == Path.full(2, 3)
+    assert any("wholly in frozen modules" in note for note in notes)
+
+
+def test_switches_when_saturated_and_counts_from_the_first_switch():
+    always = RPS(setting(), N=1, threshold=-1e9)
+    lines = [always.learn(one, Work()) for one in tasks(always)]
+    assert [line.switched for line in lines] == [True, True, True]
+    assert [line.epochs[0]["phi"] for line in lines] == [None, 54 * 0 + 40 / 30, 2 * 40 / 30]  # gamma = images / budget
+    never = RPS(setting(), N=1, threshold=1e9)
+    assert [never.learn(one, Work()).epochs[0]["phi"] for one in tasks(never)] == [None, 1.0, 1.0]
+
+
+def test_one_class_has_no_saturation():
+    method = RPS(setting(), N=1)
+    learned = method.learn(task(1, range(1)), Work())
+    assert learned.saturation is None
+    assert learned.switched is False
+
+
+def test_without_a_memory_it_warns_once_and_has_no_saturation():
+    method = RPS(setting(budget=0), N=1)
+    lines = [method.learn(one, Work()) for one in tasks(method)]
+    assert [len(line.notes) for line in lines] == [1, 0, 0]
+    assert "budget is 0" in lines[0].notes[0]
+    assert all(line.saturation is None for line in lines)
+    assert len(method.memory) == 0
+
+
+def test_a_budget_below_the_number_of_classes_is_refused_with_the_number_needed():
+    method = RPS(setting(budget=5), N=1)
+    method.learn(task(1, range(4)), Work())
+    before = digest(method)
+    with pytest.raises(ValueError, match="at least 6"):
+        method.learn(task(2, range(4, 6)), Work())
+    assert digest(method) == before
+
+
+def test_learn_cannot_reach_test_data():
+    assert set(Task.__dataclass_fields__) == {"k", "classes", "train", "val"}
+
+
+def test_float_images_and_nan_vectors_are_refused():
+    with pytest.raises(ValueError, match="float32 of shape"):
+        Arrays(np.zeros((2, 8, 8, 1), np.float32), np.array([0, 1]))
+    bad = np.zeros((3, 4), np.float32)
+    bad[1, 2] = np.nan
+    with pytest.raises(ValueError, match="item 1"):
+        Arrays(bad, np.array([0, 1, 1]))
+
+
+def test_the_best_candidate_is_chosen_on_validation_and_never_a_diverged_one():
+    P = Path.full(1, 1)
+    failure = Diverged("the loss", 3, 0.1, 1.0, [2.0])
+
+    def trial(index, score, failure=None):
+        return Trial(index, P, score, {}, [], 0, failure)
+
+    assert best([trial(2, 0.5), trial(0, 0.4), trial(1, 0.5)]).index == 1
+    assert best([trial(0, None, failure), trial(1, 0.0)]).index == 1
+    assert best([trial(1, None), trial(0, None)]).index == 0
+    with pytest.raises(Diverged, match="not finite at step 3"):
+        best([trial(0, None, failure)])
+
+
+def test_divergence_is_caught_before_it_reaches_the_weights():
+    from dataclasses import replace
+
+    from randpath.train import Training
+
+    s = replace(setting(), training=Training(epochs=2, batch=16, optimizer="sgd", lr=1e30))
+    method = RPS(s, N=2)
+    before = digest(method)
+    with pytest.raises(Diverged):
+        method.learn(task(1, range(2)), Work())
+    assert digest(method) == before
