@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.pictures import encoded, pixels
 from PIL import Image
 
 from randpath.decode import MAX_PIXELS, DataError, PictureError, decode, from_array, sniff
 from randpath.keyed import rng
+from tests.pictures import encoded, pixels
 
 RGB = pixels("rgb", 6, 5)
 GREY = pixels("grey", 6, 5, 1)
@@ -303,30 +303,28 @@ def bombs() -> dict[str, bytes]:
     }
 
 
-def test_bombs_are_refused_in_time_and_memory() -> None:
-    code = """
-        import resource, time
-        from tests.test_decode import PictureError, bombs, decode, encoded, pixels
-        decode(encoded(pixels(0), "webp")), decode(encoded(pixels(0), "jpeg"))
-        made = bombs()
+def test_bombs_are_refused_in_time_and_memory(tmp_path: Path) -> None:
+    """In a process that did not make them, so that its memory tells the truth."""
+    for name, data in bombs().items():
+        (tmp_path / name).write_bytes(data)
+    code = f"""
+        import pathlib, resource, time
+        from randpath.decode import PictureError, decode, read
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for name, data in made.items():
+        for path in sorted(pathlib.Path({str(tmp_path)!r}).iterdir()):
             start = time.perf_counter()
             try:
-                verdict = decode(data, (32, 32, 3)).shape
+                verdict = decode(read(path), (32, 32, 3)).shape
             except PictureError as error:
                 verdict = error.kind
             grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-            print(name, verdict, round(time.perf_counter() - start, 2), grown, sep="|")
+            print(path.name, verdict, round(time.perf_counter() - start, 2), grown, sep="|")
     """
     lines = [line.split("|") for line in run(code).splitlines()]
-    assert len(lines) >= 10
+    assert len(lines) == 15
     for name, verdict, seconds, grown in lines:
-        assert (
-            verdict in ("too large", "animated", "not a picture", "corrupt", "truncated")
-            or "text" in name
-            or "unfold" in name
-        )
+        if name != "png whose pixels unfold too far":  # Pillow stops unfolding when the picture is full
+            assert verdict in ("too large", "animated", "not a picture", "corrupt", "truncated"), name
         assert float(seconds) < 1, name
         assert int(grown) < 256, name
 
