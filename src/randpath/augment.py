@@ -26,7 +26,7 @@ class Augment:
         >>> Augment((0.5,) * 3, (0.5,) * 3).train(x, np.random.default_rng(0)).shape
         torch.Size([2, 3, 8, 8])
         """
-        if x.ndim == 2:
+        if x.ndim == 2 or not len(x):
             return self.plain(x)
         b = len(x)
         shift = torch.from_numpy(rng.integers(-self.padding, self.padding + 1, (2, b)))  # rows, columns
