@@ -46,9 +46,7 @@ def task(k: int, classes: range, each: int = 20, cumulative: bool = False) -> Ta
 
 def tasks(method: Method, sizes: tuple[int, ...] = (2, 2, 2)) -> list[Task]:
     stops = np.cumsum([0, *sizes]).tolist()
-    return [
-        task(k + 1, range(a, b), cumulative=method.cumulative) for k, (a, b) in enumerate(zip(stops, stops[1:]))
-    ]
+    return [task(k + 1, range(a, b), cumulative=method.cumulative) for k, (a, b) in enumerate(zip(stops, stops[1:]))]
 
 
 def digest(method: Method) -> bytes:
@@ -92,7 +90,7 @@ def check_goes_on_bit_exactly_after_a_round_trip(make: Make, tmp_path: Directory
     checkpoint.save(tmp_path, "0001", state.tensors, {"state": state.document})
     saved = checkpoint.load(tmp_path / "0001")
     after = make()
-    after.load_state_dict(State(dict(saved.tensors), saved.documents["state"]))  # type: ignore[arg-type]
+    after.load_state_dict(State(saved.tensors, saved.documents["state"]))
     assert digest(after) == digest(before)
     assert straight.learn(third, Work()) == after.learn(third, Work())
     assert digest(straight) == digest(after)
@@ -152,7 +150,11 @@ def check_bad_tasks_are_refused_before_the_first_step(make: Make) -> None:
     wrong_label = Arrays(data.items, np.where(data.labels == 1, 7, data.labels))
     wrong_shape = Arrays(np.zeros((4, 9, 9, 1), np.uint8), np.array([0, 0, 1, 1]))
     empty = data.take(np.array([], np.int64))
-    for train, says in ((wrong_label, "label 7 of training item"), (wrong_shape, "shape"), (empty, "no training items")):
+    for train, says in (
+        (wrong_label, "label 7 of training item"),
+        (wrong_shape, "shape"),
+        (empty, "no training items"),
+    ):
         try:
             method.learn(Task(1, range(2), train, empty), Work())
         except ValueError as error:

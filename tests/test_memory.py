@@ -41,7 +41,9 @@ def test_quotas_are_equal_as_far_as_the_classes_go(available, budget):
 )
 def test_any_stream_keeps_the_budget(tasks, which):
     num_classes = sum(map(len, tasks))
-    budget = {"0": 0, "1": 1, "C-1": num_classes - 1, "C": num_classes, "C+1": num_classes + 1, "10": 10, "40": 40}[which]
+    budget = {"0": 0, "1": 1, "C-1": num_classes - 1, "C": num_classes, "C+1": num_classes + 1, "10": 10, "40": 40}[
+        which
+    ]
     memory, again = Memory(budget), Memory(budget)
     first = 0
     before: dict[str, set[tuple[int, int]]] = {"train": set(), "val": set()}

@@ -1,13 +1,16 @@
-"""The networks: functions that return a PathNetwork. `M` parallel modules a layer, module (l, m) initialised from its own key."""
+"""The networks: functions that return a PathNetwork. Module (l, m) is initialised from its own key."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from randpath.keyed import seed_of
 from randpath.network import Attention, PathAttention, PathLayer, PathNetwork
+
+Built = TypeVar("Built", bound=nn.Module)
 
 
 class GeM(nn.Module):
@@ -70,7 +73,7 @@ class Backbone:
         return BACKBONES[self.name](self, seed)
 
 
-def _seeded(build: Callable[[], nn.Module], *key: int | str) -> nn.Module:
+def _seeded(build: Callable[[], Built], *key: int | str) -> Built:
     """Build a module whose weights depend on the key alone; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(*key))
@@ -96,7 +99,6 @@ def _assemble(
             attention = _seeded(
                 lambda: PathAttention(spec.attention, spec.M, features, positions), seed, "attention", spec.attention
             )
-            assert isinstance(attention, PathAttention)
         layers.append(
             PathLayer(
                 [_seeded(part.module, seed, "init", l, m) for m in range(spec.M)],
@@ -116,7 +118,7 @@ def _image_shape(spec: Backbone) -> tuple[int, int, int]:
 
 
 def resnet18_cifar(spec: Backbone, seed: int) -> PathNetwork:
-    """Nine blocks of 64-64-64-128-128-256-256-512-512 channels, max pooling after blocks 5 and 7, GeM after 9 (section 4.1)."""
+    """Nine blocks (64-64-64-128-128-256-256-512-512 channels), max pooling after 5 and 7, GeM after 9 (section 4.1)."""
     h, w, c = _image_shape(spec)
     base = spec.width or 64
     widths = [base * n for n in (1, 1, 1, 2, 2, 4, 4, 8, 8)]
@@ -173,7 +175,7 @@ def mlp(spec: Backbone, seed: int) -> PathNetwork:
 
 
 def compact(spec: Backbone, seed: int) -> PathNetwork:
-    """A cheap CNN for small pictures on CPUs: a stem and three layers, each halving the picture (ours, not the paper's).
+    """A cheap CNN for small pictures on CPUs: a stem and three layers that halve the picture (ours, not the paper's).
 
     Inside a module the pooling stands behind the batch-norm (conv-bn-pool-relu-conv-bn), so that it folds.
     """
@@ -182,9 +184,7 @@ def compact(spec: Backbone, seed: int) -> PathNetwork:
     widths = [max(8, base * 3 // 8), base, 4 * base, 4 * base]
 
     def module(inputs: int, outputs: int) -> nn.Module:
-        return nn.Sequential(
-            *conv_bn(inputs, outputs, 3), nn.MaxPool2d(2), nn.ReLU(), *conv_bn(outputs, outputs, 3)
-        )
+        return nn.Sequential(*conv_bn(inputs, outputs, 3), nn.MaxPool2d(2), nn.ReLU(), *conv_bn(outputs, outputs, 3))
 
     def skip(inputs: int, outputs: int) -> nn.Module:
         return nn.Sequential(*conv_bn(inputs, outputs, 1), nn.MaxPool2d(2))

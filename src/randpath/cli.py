@@ -87,7 +87,9 @@ def bench(
     name = experiment.recipe or Path(recipe).stem
     directory = out or Path("runs") / f"{name}-{experiment.method}-{variant}-{seed}"
     if (directory / "experiment.json").exists():
-        raise UsageError(f"{directory} holds a run already; type: randpath resume {directory}   (or choose another --out)")
+        raise UsageError(
+            f"{directory} holds a run already; type: randpath resume {directory}   (or choose another --out)"
+        )
     if record:
         _results_file(name)
     changes = "".join(f" --set {setting}" for setting in set_)

@@ -130,14 +130,16 @@ def machine() -> str:
     cpu = platform.processor() or platform.machine()
     info = Directory("/proc/cpuinfo")
     if info.exists():
-        cpu = next((x.partition(":")[2].strip() for x in info.read_text().splitlines() if x.startswith("model name")), cpu)
+        cpu = next(
+            (x.partition(":")[2].strip() for x in info.read_text().splitlines() if x.startswith("model name")), cpu
+        )
     return f"{cpu}, {os.cpu_count()} cores, {platform.system()}"
 
 
 def run(
     experiment: Experiment, directory: Directory, *, map: Map = map, tick: Tick = quiet, inexact: bool = False
 ) -> list[list[float]]:
-    """Run an experiment, or go on with it, to its end; the accuracy matrix: row k holds the accuracies on tasks 1..k."""
+    """Run an experiment, or go on with it, to its end. Row k of the result: the accuracies on tasks 1..k."""
     return [line["accuracy_by_task"] for line in steps(experiment, directory, map=map, tick=tick, inexact=inexact)]
 
 
@@ -157,9 +159,7 @@ def steps(
     torch.set_num_threads(experiment.threads)
     source = data.load(experiment.dataset)
     cumulative = METHODS[experiment.method].cumulative if experiment.method in METHODS else False
-    stream = TaskStream(
-        source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative
-    )
+    stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative)
     method = make_method(experiment, source)
     _begin(experiment, directory, stream, command, inexact)
     found = checkpoint.latest(directory / "checkpoints")
@@ -168,8 +168,7 @@ def steps(
         saved = found[1]
         state = saved.documents.pop("state")
         lines = {name: saved.documents[name] for name in lines}
-        tensors = {name: dict(t) for name, t in saved.tensors.items()}
-        method.load_state_dict(State(tensors, state))  # type: ignore[arg-type]
+        method.load_state_dict(State(saved.tensors, state))
         _write_lines(directory, lines)
     for metric, spent in zip(lines["metrics"], lines["times"]):
         yield {**metric, "seconds": spent["seconds"], "notes": []}
@@ -187,7 +186,9 @@ def steps(
             "classes": list(stream.class_names[: task.classes.stop]),
             "accuracy": metrics.accuracy(everything["label"], everything["predicted"]),
             "accuracy_by_task": accuracy_by_task,
-            "forgetting": metrics.forgetting([*(line["accuracy_by_task"] for line in lines["metrics"]), accuracy_by_task]),
+            "forgetting": metrics.forgetting(
+                [*(line["accuracy_by_task"] for line in lines["metrics"]), accuracy_by_task]
+            ),
             "saturation": learned.saturation,
             "switched": learned.switched,
             "path": None if learned.path is None else learned.path.to_lists(),
@@ -304,7 +305,9 @@ def _commit() -> str | None:
     here = Directory(__file__).parent
     try:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "src"], cwd=here.parents[1], capture_output=True, text=True)
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "src"], cwd=here.parents[1], capture_output=True, text=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")

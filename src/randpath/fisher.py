@@ -20,13 +20,14 @@ def squared_gradients(
 ) -> Iterator[list[Tensor]]:
     """For every chunk of images, (d log f(x_i; theta) / d theta)^2 for each image i and each of `parameters`.
 
-    log f is the log-softmax, over the classes seen, of the true label: the empirical Fisher information's diagonal. Never
-    the square of a batch's mean gradient. Batch-norm is in eval mode; gradients are taken for `parameters` alone.
+    log f is the log-softmax, over the classes seen, of the true label: the diagonal of the empirical Fisher
+    information. Never the square of a batch's mean gradient. Batch-norm is in eval mode.
     """
     names = {id(p): name for name, p in net.named_parameters()}
     everything = {name: p.detach() for name, p in net.named_parameters()}  # no graph where no gradient is asked for
     chosen = {names[id(p)]: p.detach() for p in parameters}
     size = sum(p.numel() for p in parameters)
+    chunk = max(1, VMAP_FLOATS // size)
     was_training = net.training
     net.eval()
 
@@ -37,7 +38,7 @@ def squared_gradients(
     for x, y in batches:
         if size <= VMAP_LIMIT:
             per_image = vmap(grad(log_likelihood), in_dims=(None, 0, 0))
-            for xs, ys in zip(x.split(max(1, VMAP_FLOATS // size)), y.split(max(1, VMAP_FLOATS // size))):
+            for xs, ys in zip(torch.split(x, chunk), torch.split(y, chunk)):
                 g = per_image(chosen, xs, ys)
                 yield [g[name].square() for name in chosen]
         else:

@@ -4,11 +4,12 @@ Batch-norm is folded into the convolution before it. The active modules of a lay
 
     sum_m f_m(x) = [B_1 .. B_n] g([A_1; ..; A_n] x),
 
-A stacked by outputs, B by inputs. The attention layer needs each module's own output, so there B stays apart, as a grouped
-convolution.
+A stacked by outputs, B by inputs. The attention layer needs each module's own output, so there B stays apart, as a
+grouped convolution.
 """
 
 import copy
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from randpath.network import PathAttention, PathLayer, PathNetwork
 from randpath.path import Path
 
 Affine = nn.Conv2d | nn.Linear
+M = TypeVar("M", bound=nn.Module)
 
 
 class FoldedLayer(nn.Module):
@@ -54,7 +56,7 @@ class Folded(nn.Module):
         layers = [layer for layer in net.layers if isinstance(layer, PathLayer)]
         self.layers = nn.Sequential(*(FoldedLayer(layer, row) for layer, row in zip(layers, path.rows)))
         self.pool = copy.deepcopy(net.pool)
-        self.head = torch.nn.utils.skip_init(nn.Linear, net.head.in_features, net.num_classes)
+        self.head = _empty(nn.Linear, net.head.in_features, net.num_classes)
         self.head.load_state_dict(net.head.state_dict())
         self.eval().requires_grad_(False)
 
@@ -88,11 +90,17 @@ def _without_batch_norm(module: nn.Module) -> list[nn.Module]:
     return steps
 
 
+def _empty(kind: type[M], *sizes: Any, **more: Any) -> M:
+    """A layer whose weights are not drawn: they are copied in next, and the global generator is left alone."""
+    layer: M = torch.nn.utils.skip_init(kind, *sizes, **more)  # type: ignore[no-untyped-call]
+    return layer
+
+
 def _conv(like: nn.Conv2d | None, weight: Tensor, bias: Tensor | None, groups: int = 1) -> nn.Conv2d:
     """A convolution with the step and padding of `like` and copies of these weights; always with a bias."""
     outputs, inputs, *kernel = weight.shape
     stride, padding = (1, 0) if like is None else (like.stride, like.padding)
-    conv = torch.nn.utils.skip_init(nn.Conv2d, inputs * groups, outputs, tuple(kernel), stride, padding, groups=groups)
+    conv = _empty(nn.Conv2d, inputs * groups, outputs, tuple(kernel), stride, padding, groups=groups)
     assert conv.bias is not None
     conv.weight.copy_(weight)
     conv.bias.copy_(torch.zeros(outputs) if bias is None else bias)
@@ -108,7 +116,7 @@ def _affine(like: Affine, weight: Tensor, bias: Tensor, groups: int = 1) -> nn.M
             _conv(None, weight[:, :, None, None], bias, groups),
             nn.Flatten(),
         )
-    linear = torch.nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0])
+    linear = _empty(nn.Linear, weight.shape[1], weight.shape[0])
     linear.weight.copy_(weight)
     linear.bias.copy_(bias)
     return linear

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from randpath.images import Dataset, Index, Joined, stored
@@ -46,7 +47,7 @@ def herding(features: np.ndarray) -> Index:
 class Memory:
     """A training and a validation part; an image never moves between them.
 
-    The images of a class are kept in the order in which they were chosen, so that a shrinking share drops the last ones.
+    The images of a class stay in the order in which they were chosen, so that a shrinking share drops the last ones.
     """
 
     def __init__(self, budget: int):
@@ -105,17 +106,17 @@ class Memory:
         """All images, class by class: what mu_sat is measured on."""
         return [*self.train.values(), *self.val.values()]
 
-    def tensors(self) -> dict[str, dict[str, np.ndarray]]:
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
         """For storage: the two parts, each class by class."""
         return {
-            name: Joined(list(part.values())).tensors()
+            name: {key: torch.from_numpy(array) for key, array in Joined(list(part.values())).tensors().items()}
             for name, part in (("memory_train", self.train), ("memory_val", self.val))
             if part
         }
 
-    def load(self, tensors: Mapping[str, Mapping[str, Tensor | np.ndarray]]) -> None:
+    def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         self.train, self.val = (
-            _by_class(stored({key: np.asarray(t) for key, t in tensors[name].items()})) if name in tensors else {}
+            _by_class(stored({key: t.numpy() for key, t in tensors[name].items()})) if name in tensors else {}
             for name in ("memory_train", "memory_val")
         )
 

@@ -65,7 +65,7 @@ class Learned:
 class State:
     """All that a method needs to go on in another process: tensors by file, and a JSON-able document."""
 
-    tensors: dict[str, dict[str, Tensor | np.ndarray]]
+    tensors: dict[str, dict[str, Tensor]]
     document: dict[str, Any]
 
 
@@ -136,8 +136,8 @@ def check_task(task: Task, shape: tuple[int, ...], seen: int) -> None:
         wrong = np.flatnonzero((part.labels < task.classes.start) | (part.labels >= task.classes.stop))
         if len(wrong):
             raise ValueError(
-                f"task {task.k}: label {int(part.labels[wrong[0]])} of {name} item {int(wrong[0])} is outside the task's "
-                f"classes {task.classes.start}..{task.classes.stop - 1}"
+                f"task {task.k}: label {int(part.labels[wrong[0]])} of {name} item {int(wrong[0])} is outside of the "
+                f"task's classes {task.classes.start}..{task.classes.stop - 1}"
             )
     if not len(task.train):
         raise ValueError(f"task {task.k} has no training items")
@@ -153,5 +153,3 @@ def count_flops(net: nn.Module, shape: tuple[int, ...]) -> int:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         net(torch.zeros(size))
     return int(counter.get_total_flops())
-
-

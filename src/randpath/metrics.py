@@ -16,7 +16,7 @@ def accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def mean_class_accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
-    """The mean over classes of the accuracy within the class: how candidates are compared (unequal classes count equally).
+    """The mean over classes of the accuracy within the class: how candidates are compared.
 
     >>> mean_class_accuracy([0, 0, 0, 1], [0, 0, 0, 0])
     0.5

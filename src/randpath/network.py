@@ -18,8 +18,8 @@ class PathAttention(nn.Module):
 
     peak: max over h, w, c of T (the paper's PPR). mean: the mean over h, w, c. conv (path response A): a 1 x 1
     convolution makes one h x w map of each T, the M maps go through one linear layer to M weights. channel (path
-    response B): the maximum over h, w of each channel, M * c numbers through one linear layer to M weights. Modules that
-    are off contribute zeros. The linear layers start with bias 1, so that training starts at the plain sum.
+    response B): the maximum over h, w of each channel, M * c numbers through one linear layer to M weights. Modules
+    that are off contribute zeros. The linear layers start with bias 1, so that training starts at the plain sum.
     """
 
     def __init__(self, kind: Attention, M: int, channels: int, positions: int):
@@ -90,7 +90,7 @@ class PathNetwork(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.pool = pool
         self.seed = seed
-        self.head = torch.nn.utils.skip_init(nn.Linear, num_features, 1)
+        self.head: nn.Linear = torch.nn.utils.skip_init(nn.Linear, num_features, 1)  # type: ignore[no-untyped-call]
         self.head.weight = nn.Parameter(torch.empty(0, num_features))  # no class yet
         self.head.bias = nn.Parameter(torch.empty(0))
         self._trained = Path.empty(self.L, self.M)
@@ -150,7 +150,7 @@ class PathNetwork(nn.Module):
         return self
 
     def weights(self, path: Path) -> dict[str, Tensor]:
-        """Parameters and buffers of the modules of `path`, the skips, the attention and the head: all that `path` needs."""
+        """All that `path` needs: parameters and buffers of its modules, the skips, the attention and the head."""
         off = tuple(f"layers.{l}.parallel.{m}." for l, m in Path.full(self.L, self.M) ^ path)  # noqa: E741
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(off or ("!",))}
 

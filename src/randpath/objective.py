@@ -23,7 +23,7 @@ def cross_entropy(q: Tensor, labels: Tensor, log_counts: Tensor | None = None, s
 
 
 def log_counts(labels: np.ndarray, num_classes: int) -> Tensor:
-    """log n_c, the number of training images of each class, for the balanced softmax; a class without images counts as 1.
+    """log n_c, n_c the number of training images of class c, for the balanced softmax; none counts as one.
 
     >>> log_counts(np.array([0, 0, 2]), 3).exp().round().tolist()
     [2.0, 1.0, 1.0]

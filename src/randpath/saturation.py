@@ -15,10 +15,10 @@ SET_SIZE = 10  # "we use ten layers including kernel weights and biases in each 
 
 
 def relative_saturation(traces: Sequence[float]) -> float | None:
-    """mu_sat = log( mean over final tensors of tr(I) / mean over early tensors of tr(I) ); none if both are exactly zero.
+    """mu_sat = log(mean over final tensors of tr(I) / mean over early tensors of tr(I)); none if both are exactly zero.
 
-    `traces`: tr(I) of each parameter tensor in forward order. Early and final are the first and last ten, or the first and
-    last half if there are fewer than twenty.
+    `traces`: tr(I) of each parameter tensor in forward order. Early and final are the first and last ten, or the first
+    and last half if there are fewer than twenty.
 
     >>> round(relative_saturation([1.0, 3.0, 4.0, 12.0]), 4) == round(math.log(4), 4)
     True

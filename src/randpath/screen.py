@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: a progress bar on stderr (plain lines where it is no terminal) and the final table."""
+"""What a run shows: a progress bar on stderr (plain lines where it is no terminal) and the final table."""
 
 import time
 from typing import Any
@@ -15,7 +15,8 @@ class Progress:
         self.num_tasks = num_tasks
         self.console = Console(stderr=True)
         self.bar = bars.Progress(
-            bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn(),
+            bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn(),
+            bars.TimeRemainingColumn(),
             console=self.console, transient=True, disable=not self.console.is_terminal,
         )  # fmt: skip
         self.row: bars.TaskID | None = None

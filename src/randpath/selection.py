@@ -106,5 +106,3 @@ def best(trials: Iterable[Trial]) -> Trial:
         assert by_index[0].failure is not None
         raise by_index[0].failure
     return max(sound, key=lambda trial: -1.0 if trial.score is None else trial.score)  # max keeps the first of equals
-
-

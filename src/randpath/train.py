@@ -34,8 +34,8 @@ class Diverged(Exception):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} is not finite at step {self.step} (learning rate {self.lr:g}, gradient norm {self.gradient:g}, "
-            f"last losses {', '.join(f'{x:.4g}' for x in self.losses)})"
+            f"{self.what} is not finite at step {self.step} (learning rate {self.lr:g}, gradient norm {self.gradient:g}"
+            f", last losses {', '.join(f'{x:.4g}' for x in self.losses)})"
         )
 
 
@@ -68,7 +68,8 @@ class Training:
         total = self.epochs * steps_an_epoch
         if self.schedule == "halve":
             epoch = step // steps_an_epoch
-            return self.lr / 2 ** sum(epoch >= round(share * self.epochs) for share in self.halve_after)
+            halvings = sum(epoch >= round(share * self.epochs) for share in self.halve_after)
+            return float(self.lr / 2**halvings)
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * step / total))
         rise = self.warm_up * total
@@ -107,11 +108,12 @@ def fit(
     validate: Callable[[], float | None] | None = None,
     tick: Tick = quiet,
 ) -> list[dict[str, Any]]:
-    """Train `params` of `net` on `data` to make the sum of weight * term of `loss(x, y, step)` small; one dict an epoch.
+    """Train `params` of `net` on `data`: make the weighted sum of the terms of `loss(x, y, step)` small.
 
-    Everything random comes from `key` and the step. `place` is this fit's own directory: a good unfinished state there is
-    gone on from, a finished one is loaded. The state is params, moving buffers, optimizer, `extra` (tensors that the
-    caller changes in place), epoch and step. `until` pauses after that epoch, so that a search can stop weak candidates.
+    Returns one dict an epoch. Everything random comes from `key` and the step. `place` is this fit's own directory: a
+    good unfinished state there is gone on from, a finished one is loaded. The state is params, moving buffers,
+    optimizer, `extra` (tensors that the caller changes in place), epoch and step. `until` pauses after that epoch, so
+    that a search can stop weak candidates.
     """
     device = next(iter(params.values())).device
     net.train(len(data) > 1)  # one image has no batch statistics: batch-norm stays in eval mode
@@ -168,9 +170,7 @@ class _Run:
         if found is not None:
             self._load(found[1])
 
-    def update(
-        self, terms: Terms, lr: float, step: int, after_backward: Callable[[], None] | None
-    ) -> None:
+    def update(self, terms: Terms, lr: float, step: int, after_backward: Callable[[], None] | None) -> None:
         """One step of the optimizer, unless something is not finite."""
         total = torch.stack([weight * value for weight, value in terms.values()]).sum()
         self.optimizer.zero_grad(set_to_none=True)

@@ -1,5 +1,7 @@
 """Fine-tuning: the whole network is trained on the new task's images alone, so it forgets. The lower bound."""
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from randpath.method import Learned, Plain, Setting, State, Work, check_task
@@ -9,7 +11,7 @@ from randpath.stream import Task
 class FineTune:
     """L = L_ce over all classes seen, on the images of task k."""
 
-    cumulative = False
+    cumulative: ClassVar[bool] = False
 
     def __init__(self, setting: Setting):
         self.plain = Plain(setting)

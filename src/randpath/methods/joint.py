@@ -1,5 +1,7 @@
 """Joint training: fresh weights and all data so far, each time. The upper bound, which needs the old data."""
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from randpath.method import Learned, Plain, Setting, State, Work, check_task
@@ -9,7 +11,7 @@ from randpath.stream import Task
 class Joint:
     """L = L_ce over all classes seen, on the images of tasks 1..k."""
 
-    cumulative = True
+    cumulative: ClassVar[bool] = True
 
     def __init__(self, setting: Setting):
         self.plain = Plain(setting)

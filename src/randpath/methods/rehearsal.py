@@ -1,5 +1,7 @@
 """Rehearsal: fine-tuning on the new images and the memory's. One path, no distillation, no controller."""
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from randpath.images import Joined
@@ -12,7 +14,7 @@ from randpath.stream import Task
 class Rehearsal:
     """L = L_ce over all classes seen, on the images of task k and the exemplars of tasks 1..k-1."""
 
-    cumulative = False
+    cumulative: ClassVar[bool] = False
 
     def __init__(self, setting: Setting, *, balanced: bool = False):  # balanced softmax: for ablations
         self.plain = Plain(setting)

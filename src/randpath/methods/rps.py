@@ -3,7 +3,9 @@
 `switch_every=J` with attention "none" is the 2019 RPS-Net, which switches after every J tasks.
 """
 
+from collections.abc import Iterable
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ from randpath.method import Learned, Setting, State, Work, check_task
 from randpath.objective import log_counts, phi
 from randpath.path import Path, candidates
 from randpath.saturation import saturation
-from randpath.selection import Job, best, train_candidate
+from randpath.selection import Job, Trial, best, train_candidate
 from randpath.stream import Task
 from randpath.train import predict
 
@@ -25,7 +27,7 @@ from randpath.train import predict
 class RPS:
     """Train the present path until mu_sat says that it is full; then freeze it, try N new ones and keep the best."""
 
-    cumulative = False
+    cumulative: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -87,14 +89,16 @@ class RPS:
             threads=s.threads if len(paths) == 1 else s.search_threads,
         )
         if len(paths) == 1 or work.map is map:
-            trials = map(partial(train_candidate, job, tick=work.tick), enumerate(paths))
+            trials: Iterable[Trial] = map(partial(train_candidate, job, tick=work.tick), enumerate(paths))
         else:
             trials = work.map(partial(train_candidate, job), enumerate(paths))
         finished = sorted(trials, key=lambda trial: trial.index)
         torch.set_num_threads(s.threads)
         winner = best(finished)
         if not winner.path ^ (winner.path & self.P_fixed):
-            notes.append("the path lies wholly in frozen modules: only the skips, the attention and the head were trained")
+            notes.append(
+                "the path lies wholly in frozen modules: only the skips, the attention and the head were trained"
+            )
 
         self.net.load_weights(winner.weights)
         self.net.to(s.device)

@@ -1,1 +1,1 @@
-"""One file a recipe: `paper = Experiment(...)`, as the paper is written, and `tuned = replace(paper, ...)`, the best we know."""
+"""One file a recipe: `paper`, an Experiment as the paper is written, and `tuned`, the best we know."""
