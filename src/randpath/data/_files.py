@@ -41,6 +41,17 @@ def idx(path: Path) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 
+def padded(images: Path, labels: Path) -> Arrays:
+    """28 x 28 images of idx files with two black pixels on each side, and their labels 0..9."""
+    pixels, numbers = idx(images), idx(labels)
+    if pixels.shape[1:] != (28, 28) or numbers.ndim != 1:
+        raise DataError(
+            f"{images.name} and {labels.name} hold {pixels.shape} and {numbers.shape}, not (n, 28, 28) and (n,)",
+            where=str(images),
+        )
+    return arrays(np.pad(pixels, ((0, 0), (2, 2), (2, 2))), numbers, 10, labels)
+
+
 def cifar(path: Path, *, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of the binary version: records of labels (the last one counts) and 3 x 32 x 32 bytes."""
     length = label_bytes + 3072

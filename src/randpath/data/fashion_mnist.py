@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import numpy as np
-
-from randpath.data._files import arrays, idx, need, source
+from randpath.data._files import need, padded, source
 from randpath.data.download import Remote
 from randpath.images import Source
 
@@ -22,12 +20,10 @@ def load(root: Path) -> Source:
     """Ten classes from the four idx files, plain or .gz, in root/fashion_mnist."""
     files = [remote.file.removesuffix(".gz") for remote in REMOTE]
     paths = need("fashion_mnist", root, *files, what="the four idx files (train-images-idx3-ubyte.gz, ...)")
-    train, train_labels, test, test_labels = (idx(path) for path in paths)
-    border = ((0, 0), (2, 2), (2, 2))
     return source(
         "fashion_mnist",
-        arrays(np.pad(train, border), train_labels, 10, paths[1]),
-        arrays(np.pad(test, border), test_labels, 10, paths[3]),
+        padded(*paths[:2]),
+        padded(*paths[2:]),
         NAMES,
         mean=(0.2190,),
         std=(0.3318,),

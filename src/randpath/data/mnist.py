@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import numpy as np
-
-from randpath.data._files import arrays, idx, need, source
+from randpath.data._files import need, padded, source
 from randpath.data.download import Remote
 from randpath.images import Source
 
@@ -24,12 +22,10 @@ def load(root: Path) -> Source:
     """
     files = [remote.file.removesuffix(".gz") for remote in REMOTE]
     paths = need("mnist", root, *files, what="the four idx files (train-images-idx3-ubyte.gz, ...)")
-    train, train_labels, test, test_labels = (idx(path) for path in paths)
-    border = ((0, 0), (2, 2), (2, 2))
     return source(
         "mnist",
-        arrays(np.pad(train, border), train_labels, 10, paths[1]),
-        arrays(np.pad(test, border), test_labels, 10, paths[3]),
+        padded(*paths[:2]),
+        padded(*paths[2:]),
         tuple(str(c) for c in range(10)),
         mean=(0.1000,),
         std=(0.2752,),
