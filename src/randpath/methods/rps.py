@@ -39,30 +39,41 @@ class RPS:
         gamma: float | None = None,  # none: (training images of the task) / (budget), the paper's own rule
         temperature: float = 2.0,  # t_e
         balanced: bool = False,  # balanced softmax in L_ce: ours, for `tuned`
+        revisit: bool = False,  # keep task k's teacher, so that a later call can go on with task k
     ):
         if N < 1:
             raise ValueError(f"at least one candidate must be tried, got N = {N}")
         self.setting, self.N, self.threshold, self.switch_every = setting, N, threshold, switch_every
         self.gamma, self.temperature, self.balanced = gamma, temperature, balanced
+        self.revisit = revisit
         self.net = setting.backbone.build(setting.seed).to(setting.device)
         self.memory = Memory(setting.budget)
         self.k = 0
         self.P = self.P_fixed = Path.empty(self.net.L, self.net.M)
         self.S: list[int] = []  # the tasks after which the path was switched
+        self.again = 0  # calls that went on with task k
+        self.previous: tuple[dict[str, Tensor], Path] | None = None  # weights and P_ts before task k: its teacher
 
     @property
     def P_ts(self) -> Path:
         return self.P_fixed | self.P
 
     def learn(self, task: Task, work: Work) -> Learned:
-        s, k = self.setting, self.k + 1
+        """Learn the next task; if task.k is the present one, go on with it from its end, with the teacher it had."""
+        s = self.setting
+        going_on = 0 < task.k == self.k
+        k, again = (self.k, self.again + 1) if going_on else (self.k + 1, 0)
+        call = ("again", again) if again else ()  # a part of every key
         check_task(task, s.backbone.shape, self.net.num_classes)
         self.memory.require_room(task.classes.stop)
         notes = []
         if s.budget == 0 and k == 1:
             notes.append("the memory's budget is 0: nothing is replayed, so old classes will be forgotten")
 
-        if k == 1 or self.k in self.S:
+        S = [j for j in self.S if j < k]  # a switch noted after a task that goes on is taken back
+        previous = self.previous if going_on else self._present() if self.revisit and k > 1 else None
+        teacher = None if k == 1 else self._folded(previous) if going_on else fold(self.net, self.P_ts).cpu()
+        if self.k == 0 or self.k in S:
             self.P_fixed = self.P_ts
             paths = candidates(self.N, self.P_fixed, rng(s.seed, "paths", k))
         else:
@@ -77,13 +88,13 @@ class RPS:
             num_classes=task.classes.stop,
             data=data,
             val=Joined([*self.memory.val.values(), task.val]),
-            teacher=fold(self.net, self.P_ts).cpu() if k > 1 else None,
-            phi=phi(k, self._gamma(task), self.S),
+            teacher=teacher,
+            phi=phi(k, self._gamma(task), S),
             temperature=self.temperature,
             log_counts=log_counts(data.labels, task.classes.stop) if self.balanced else None,
             training=s.training,
             augment=s.augment,
-            key=(s.seed, "task", k),
+            key=(s.seed, "task", k, *call),
             place=work.at("search"),
             device=s.device,
             threads=s.threads if len(paths) == 1 else s.search_threads,
@@ -102,9 +113,9 @@ class RPS:
 
         self.net.load_weights(winner.weights)
         self.net.to(s.device)
-        self.P, self.k = winner.path, k
+        self.P, self.k, self.S, self.again, self.previous = winner.path, k, S, again, previous
         features = self._features if s.herding else None
-        self.memory.update(task.train, task.val, (s.seed, k), features)
+        self.memory.update(task.train, task.val, (s.seed, k, *call), features)
         mu_sat = self._saturation()
         switched = k % self.switch_every == 0 if self.switch_every else mu_sat is not None and mu_sat >= self.threshold
         if switched:
@@ -129,14 +140,39 @@ class RPS:
         return fold(self.net, self.P_ts)
 
     def state_dict(self) -> State:
-        document = {"k": self.k, "P": self.P.to_lists(), "P_fixed": self.P_fixed.to_lists(), "S": self.S}
-        return State({"weights": dict(self.net.weights(self.P_ts)), **self.memory.tensors()}, document)
+        document = {
+            "k": self.k,
+            "again": self.again,
+            "P": self.P.to_lists(),
+            "P_fixed": self.P_fixed.to_lists(),
+            "P_teacher": None if self.previous is None else self.previous[1].to_lists(),
+            "S": self.S,
+        }
+        tensors = {"weights": dict(self.net.weights(self.P_ts)), **self.memory.tensors()}
+        if self.previous is not None:
+            tensors["teacher"] = dict(self.previous[0])
+        return State(tensors, document)
 
     def load_state_dict(self, state: State) -> None:
         self.k, self.S = state.document["k"], list(state.document["S"])
         self.P, self.P_fixed = Path.of(state.document["P"]), Path.of(state.document["P_fixed"])
+        self.again = state.document["again"]
         self.net.load_weights(state.tensors["weights"])
         self.memory.load(state.tensors)
+        if state.document["P_teacher"] is not None:
+            weights = {name: torch.as_tensor(value) for name, value in state.tensors["teacher"].items()}
+            self.previous = (weights, Path.of(state.document["P_teacher"]))
+
+    def _present(self) -> tuple[dict[str, Tensor], Path]:
+        weights = self.net.weights(self.P_ts)
+        return {name: tensor.detach().cpu().clone() for name, tensor in weights.items()}, self.P_ts
+
+    def _folded(self, previous: tuple[dict[str, Tensor], Path] | None) -> nn.Module:
+        if previous is None:
+            raise ValueError("going on with a task needs the teacher it had: make the method with revisit=True")
+        net = self.setting.backbone.build(self.setting.seed)
+        net.load_weights(previous[0])
+        return fold(net, previous[1])
 
     def _gamma(self, task: Task) -> float:
         if self.gamma is not None:
