@@ -138,7 +138,7 @@ class TestMadeFiles:
         for c in ("n02", "n01"):
             for i in range(3):
                 put(folder / "train" / c / "images" / f"{c}_{i}.JPEG", f"{c}{i}", 64, 64)
-        for i, c in enumerate(("n01", "n02", "n01")):
+        for i in range(3):
             put(folder / "val" / "images" / f"val_{i}.JPEG", f"v{i}", 64, 64)
         (folder / "wnids.txt").write_text("n02\nn01\n")
         (folder / "val" / "val_annotations.txt").write_text(
@@ -296,7 +296,7 @@ class TestWrongFiles:
         for raw in (b"", b"hello" * 100, b"MATLAB 5.0 MAT-file" + bytes(200)):
             for split in ("train", "test"):
                 (tmp_path / "svhn" / f"{split}_32x32.mat").write_bytes(raw)
-            with pytest.raises(DataError, match="train_32x32.mat"):
+            with pytest.raises(DataError, match=r"train_32x32\.mat"):
                 data.load("svhn", tmp_path)
 
     @pytest.mark.parametrize(
