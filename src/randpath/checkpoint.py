@@ -40,15 +40,15 @@ BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2}
 BYTES |= {"I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8}
 
 
-class Damaged(ValueError):  # noqa: N818
+class Damaged(ValueError):
     """A file is not what was written: cut short, changed, missing, foreign or hostile."""
 
 
-class Locked(RuntimeError):  # noqa: N818
+class Locked(RuntimeError):
     """Another process is working in this directory."""
 
 
-class DiskTrouble(OSError):  # noqa: N818
+class DiskTrouble(OSError):
     """The disk did not take what had to be kept; what was saved before is intact."""
 
 
@@ -392,7 +392,7 @@ def parse_manifest(data: bytes) -> dict[str, tuple[str, int]]:
     document = parse_document(data)
     if not isinstance(document, dict) or set(document) != {"format", "files"}:
         raise Damaged("not a manifest")
-    if document["format"] != FORMAT or not isinstance(document["format"], int):
+    if type(document["format"]) is not int or document["format"] != FORMAT:
         raise Damaged(f"format {document['format']!r} of the manifest is not {FORMAT}: written by a newer version?")
     if not isinstance(document["files"], dict):
         raise Damaged("the manifest lists no files")
