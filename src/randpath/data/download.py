@@ -64,12 +64,13 @@ def fetch(remotes: Sequence[Remote], folder: Path, tick: Tick | None = None, pau
 
 def _download(remote: Remote, target: Path, tick: Tick | None, pause: float) -> None:
     part = target.with_name(target.name + ".part")
-    failures = 0
+    failures = most = 0
     while (have := part.stat().st_size if part.exists() else 0) < remote.size:
         try:
             _go_on(remote, part, have, tick)
             error: Exception = ConnectionError("the connection was cut")
         except urllib.error.HTTPError as answer:
+            answer.close()
             if answer.code == 416:  # the server has no such range: what we hold is from another file
                 part.unlink(missing_ok=True)
             elif answer.code not in (408, 429, 500, 502, 503, 504):
@@ -78,7 +79,8 @@ def _download(remote: Remote, target: Path, tick: Tick | None, pause: float) -> 
         except (OSError, http.client.HTTPException) as cut:
             error = cut
         now = part.stat().st_size if part.exists() else 0
-        failures = 0 if now > have else failures + 1
+        failures = 0 if now > max(have, most) else failures + 1  # starting again is no progress
+        most = max(have, most, now)
         if failures == ATTEMPTS:
             raise _unreachable(remote, target, str(error)) from error
         if now < remote.size:
