@@ -1,6 +1,5 @@
 """Batched augmentation on the device: crop with padding, mirror, rotation, normalisation."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,51 +28,48 @@ class Augment:
         if x.ndim == 2 or not len(x):
             return self.plain(x)
         b = len(x)
-        shift = torch.from_numpy(rng.integers(-self.padding, self.padding + 1, (2, b)))  # rows, columns
-        flip = torch.from_numpy(rng.random(b) < 0.5) if self.mirror else torch.zeros(b, dtype=torch.bool)
+        shift = rng.integers(-self.padding, self.padding + 1, (2, b))  # rows, columns
+        flip = rng.random(b) < 0.5 if self.mirror else np.zeros(b, bool)
         if self.degrees:
-            angle = torch.from_numpy(rng.uniform(-self.degrees, self.degrees, b)) * (math.pi / 180)
-            return self._normalise(_warp(x, shift, flip, angle))
-        return self._normalise(_shift(x, shift, flip, self.padding).permute(0, 3, 1, 2).float())
+            angle = np.deg2rad(rng.uniform(-self.degrees, self.degrees, b))
+            return self._normalised(_warp(x, shift, flip, angle))
+        return self._normalised(_shift(x, shift, flip, self.padding).permute(0, 3, 1, 2).float())
 
     def plain(self, x: Tensor) -> Tensor:
         """Normalised only: what evaluation sees."""
         if x.ndim == 2:
             mean, std = x.new_tensor(self.mean), x.new_tensor(self.std)
             return (x - mean) / std
-        return self._normalise(x.permute(0, 3, 1, 2).float())
+        return self._normalised(x.permute(0, 3, 1, 2).float())
 
-    def _normalise(self, x: Tensor) -> Tensor:
-        """(x / 255 - mean) / std, in one multiplication and one addition."""
-        std = torch.tensor(self.std, dtype=torch.float64)
-        scale = (1 / (255 * std)).to(x)[:, None, None]
-        offset = (-torch.tensor(self.mean, dtype=torch.float64) / std).to(x)[:, None, None]
-        return torch.addcmul(offset, x, scale)
-
-
-def _shift(x: Tensor, shift: Tensor, flip: Tensor, padding: int) -> Tensor:
-    """Whole-pixel moves as one gather: exact pixels, no blending."""
-    b, h, w, _ = x.shape
-    rows = torch.arange(h) + padding + shift[0][:, None]  # (b, h)
-    columns = torch.arange(w) + padding + shift[1][:, None]  # (b, w)
-    columns = torch.where(flip[:, None], columns.flip(1), columns)
-    padded = F.pad(x, (0, 0, padding, padding, padding, padding))
-    return padded[torch.arange(b)[:, None, None], rows[:, :, None].to(x.device), columns[:, None, :].to(x.device)]
+    def _normalised(self, x: Tensor) -> Tensor:
+        """(x / 255 - mean) / std, in place, by one multiplication and one addition."""
+        mean, std = np.array(self.mean), np.array(self.std)
+        scale = torch.from_numpy(1 / (255 * std)).to(x)[:, None, None]
+        offset = torch.from_numpy(-mean / std).to(x)[:, None, None]
+        return x.mul_(scale).add_(offset)
 
 
-def _warp(x: Tensor, shift: Tensor, flip: Tensor, angle: Tensor) -> Tensor:
+def _shift(x: Tensor, shift: np.ndarray, flip: np.ndarray, padding: int) -> Tensor:
+    """Whole-pixel moves as one gather of pixels: exact, no blending."""
+    b, h, w, c = x.shape
+    H, W = h + 2 * padding, w + 2 * padding
+    rows = np.arange(h) + padding + shift[0][:, None]  # (b, h)
+    columns = np.arange(w) + padding + shift[1][:, None]  # (b, w)
+    columns = np.where(flip[:, None], columns[:, ::-1], columns)
+    places = (np.arange(b)[:, None, None] * H + rows[:, :, None]) * W + columns[:, None, :]
+    pixels = F.pad(x, (0, 0, padding, padding, padding, padding)).view(-1, c)
+    return pixels.index_select(0, torch.from_numpy(places.ravel()).to(x.device)).view(b, h, w, c)
+
+
+def _warp(x: Tensor, shift: np.ndarray, flip: np.ndarray, angle: np.ndarray) -> Tensor:
     """Shift, mirror and rotation about the middle in one bilinear sampling; what enters is black."""
     b, h, w, c = x.shape
-    cos, sin = angle.cos(), angle.sin()
-    side = 1 - 2 * flip.double()
+    cos, sin = np.cos(angle), np.sin(angle)
+    side = np.where(flip, -1.0, 1.0)
     # Where each output pixel comes from, in coordinates of -1..1 that differ in scale when h != w.
-    theta = torch.stack(
-        [
-            torch.stack([cos * side, -sin * (h / w), 2 * shift[1] / w], 1),
-            torch.stack([sin * side * (w / h), cos, 2 * shift[0] / h], 1),
-        ],
-        1,
-    )
-    grid = F.affine_grid(theta.float().to(x.device), [b, c, h, w], align_corners=False)
-    pixels = x.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    rows = [[cos * side, -sin * (h / w), 2 * shift[1] / w], [sin * side * (w / h), cos, 2 * shift[0] / h]]
+    theta = torch.from_numpy(np.array(rows, np.float32).transpose(2, 0, 1)).to(x.device)  # (b, 2, 3)
+    grid = F.affine_grid(theta, [b, c, h, w], align_corners=False)
+    pixels = x.permute(0, 3, 1, 2).contiguous().float()
     return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
