@@ -197,7 +197,7 @@ class Files:
     def tensors(self) -> dict[str, np.ndarray]:
         items = [item for item in map(self.kept().item, range(len(self))) if isinstance(item, bytes)]
         return {
-            "blob": np.frombuffer(b"".join(items), np.uint8),
+            "blob": np.frombuffer(bytearray().join(items), np.uint8),  # of a bytearray: torch wants it writable
             "lengths": np.array([len(item) for item in items], np.int64),
             "labels": self._labels,
             "shape": np.array(self._shape, np.int64),
