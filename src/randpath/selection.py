@@ -1,5 +1,6 @@
 """Random path selection: train N candidates of a task, keep the best on validation data (section 3.3)."""
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path as Directory
@@ -65,7 +66,8 @@ def train_candidate(job: Job, candidate: tuple[int, Path], tick: Tick | None = N
     P_tr = P ^ (P & job.P_fixed)
     P_ts = job.P_fixed | P
     params = net.train_only(P_tr)
-    teacher = None if job.teacher is None else job.teacher.to(job.device)
+    # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
+    teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(job.device)
     log_counts = None if job.log_counts is None else job.log_counts.to(job.device)
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:

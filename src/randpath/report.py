@@ -1,0 +1,96 @@
+"""Recorded results -> the tables in README.md and docs: `make tables`, or `python -m randpath.report --check`.
+
+A page marks where a table goes, `<!-- results: RECIPE -->` ... `<!-- end -->`; what lies between is generated.
+"""
+
+import json
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from randpath.checkpoint import replace_file
+
+MARKED = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Result = dict[str, Any]
+
+
+def results_of(folder: Path, recipe: str) -> list[Result]:
+    file = folder / f"{recipe}.json"
+    results: list[Result] = json.loads(file.read_text()) if file.exists() else []
+    return results
+
+
+def changes(result: Result) -> str:
+    """The settings that the command changed; empty for the recipe as it stands.
+
+    >>> changes({"command": "randpath bench mnist_5 --seed 0 --set options.N=1 --set tasks=1"})
+    'options.N=1, tasks=1'
+    """
+    return ", ".join(re.findall(r"--set (\S+)", result["command"]))
+
+
+def table(recipe: str, results: list[Result], published: list[Result]) -> str:
+    """A row for each method, variant and change of settings, over its seeds; beside them what was published."""
+    groups: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
+    for result in results:
+        groups[result["method"], result["variant"], changes(result)].append(result)
+    rows = [
+        "| method | variant | changed | seeds | final accuracy, % | average, % | forgetting, % | parameters | MB | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    # The recipe as it stands before the ablations, the best first.
+    for (method, variant, changed), same in sorted(
+        groups.items(), key=lambda g: (bool(g[0][2]), -_mean([r["accuracy"][-1] for r in g[1]]))
+    ):
+        forgetting = [r["forgetting"] for r in same if r["forgetting"] is not None]
+        rows.append(
+            f"| {method} | {variant} | {changed} | {len(same)} | {_percent([r['accuracy'][-1] for r in same])} "
+            f"| {_percent([r['average'] for r in same])} | {_percent(forgetting) if forgetting else '-'} "
+            f"| {_mean([r['parameters'] for r in same]):,.0f} | {_mean([r['megabytes'] for r in same]):.1f} "
+            f"| {_mean([r['seconds'] for r in same]) / 60:.1f} |"
+        )
+    for row in published:
+        if row["recipe"] == recipe:
+            rows.append(f"| {row['system']} | | | | {100 * row['accuracy']:.2f} | | | | | |")
+    return "\n".join(rows) + "\n"
+
+
+def with_tables(text: str, folder: Path) -> str:
+    """The page with its tables made anew."""
+    published: list[Result] = json.loads((folder / "published.json").read_text())
+    return MARKED.sub(lambda m: m[1] + table(m[2], results_of(folder, m[2]), published) + m[3], text)
+
+
+def pages(root: Path) -> list[Path]:
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _percent(values: list[float]) -> str:
+    """The mean, and the range when there are several seeds."""
+    mean = f"{100 * _mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({100 * min(values):.2f} to {100 * max(values):.2f})"
+
+
+def main() -> None:
+    stale = []
+    for page in pages(Path()):
+        text = page.read_text(encoding="utf-8")
+        renewed = with_tables(text, Path("docs") / "results")
+        if renewed != text:
+            stale.append(str(page))
+            if "--check" not in sys.argv:
+                replace_file(page, renewed.encode())
+    print(f"renewed: {', '.join(stale)}" if stale else "all tables are current")
+    if stale and "--check" in sys.argv:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
