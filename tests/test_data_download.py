@@ -1,12 +1,14 @@
 """Downloads against a local server that cuts connections and sends wrong files; archives that want to get out."""
 
 import contextlib
+import gzip
 import hashlib
 import io
 import stat
 import struct
 import tarfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -338,3 +340,17 @@ class TestArchives:
         monkeypatch.setattr(_unpack, "MAX_DIRECTORY", 50)
         with pytest.raises(DataError, match="too long a list"):
             unpack(tmp_path / "archive", tmp_path, "top")
+
+    @pytest.mark.faults
+    def test_a_quarter_of_a_million_entries(self, tmp_path: Path) -> None:
+        """Refused by its list, before the first file is written."""
+        with gzip.open(tmp_path / "archive", "wb", 1) as file:
+            for i in range(250_000):
+                file.write(tarfile.TarInfo(f"top/{i}").tobuf())
+        target = tmp_path / "target"
+        target.mkdir()
+        start = time.monotonic()
+        with pytest.raises(DataError, match="holds more than"):
+            unpack(tmp_path / "archive", target, "top")
+        assert time.monotonic() - start < 60
+        assert names(target) == []

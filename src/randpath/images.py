@@ -101,9 +101,10 @@ class _Pixels:
     left: ClassVar[int] = 2**30  # bytes
 
     def __init__(self, count: int, shape: tuple[int, ...]):
-        self.bytes = min(count, _Pixels.left // int(np.prod(shape))) * int(np.prod(shape))
+        each = int(np.prod(shape))
+        self.bytes = min(count, _Pixels.left // each) * each
         _Pixels.left -= self.bytes
-        self.items = np.empty((self.bytes // int(np.prod(shape)), *shape), np.uint8)  # untouched pages cost nothing
+        self.items = np.empty((self.bytes // each, *shape), np.uint8)  # untouched pages cost nothing
         self.ready = np.zeros(count, bool)
 
     def __del__(self) -> None:
@@ -187,12 +188,14 @@ class Files:
         return part
 
     def kept(self) -> "Files":
-        """With the bytes of every file, or a lossless PNG of what it decodes to if that is smaller: the same pixels."""
-        items: list[Path | bytes] = []
-        for i in range(len(self)):
-            item = self.item(i)
-            items.append(item if isinstance(item, bytes) else min(read(item), _png(self._decoded(item)), key=len))
-        return Files(items, self._labels, self._shape)
+        """With the bytes of every file, or a lossless PNG of what it decodes to if that is shorter: the same pixels."""
+        return Files([self._bytes(self.item(i)) for i in range(len(self))], self._labels, self._shape)
+
+    def _bytes(self, item: Path | bytes) -> bytes:
+        data = item if isinstance(item, bytes) else read(item)
+        if isinstance(item, bytes) or len(data) <= np.prod(self._shape) // 2:  # a PNG would hardly be shorter
+            return data
+        return min(data, _png(self._decoded(item)), key=len)
 
     def tensors(self) -> dict[str, np.ndarray]:
         items = [item for item in map(self.kept().item, range(len(self))) if isinstance(item, bytes)]

@@ -47,23 +47,30 @@ def default_root() -> Path:
     return Path(given).expanduser() if given else Path.home() / ".cache" / "randpath" / "data"
 
 
-def load(name: str, root: Path | None = None, *, size: int | None = None, skip_bad: bool = False) -> Source:
-    """The dataset of that name, or "folder:PATH" for your own pictures; `size` is for pictures kept as files.
+def load(
+    name: str,
+    root: Path | None = None,
+    *,
+    size: int | None = None,
+    skip_bad: bool = False,
+    tick: Callable[[int, int], None] | None = None,
+) -> Source:
+    """The dataset of that name, or "folder:PATH" for your own pictures; the options are for pictures kept as files.
 
     >>> load("digits").class_names[:3]
     ('0', '1', '2')
     """
     if name.startswith("folder:"):
         path = Path(name.removeprefix("folder:")).expanduser()
-        return folder.load(path, size=64 if size is None else size, skip_bad=skip_bad)
+        return folder.load(path, size=64 if size is None else size, skip_bad=skip_bad, tick=tick)
     if name not in DATASETS:
         raise ValueError(f"there is no dataset {name!r}; there are {', '.join(DATASETS)} and folder:PATH")
     root = default_root() if root is None else Path(root)
-    if size is None:
-        return DATASETS[name](root)
-    if name not in ("tiny_imagenet", "imagenet100", "imagenet", "ms_celeb"):
+    if name in ("tiny_imagenet", "imagenet100", "imagenet", "ms_celeb"):
+        return DATASETS[name](root, tick=tick) if size is None else DATASETS[name](root, size=size, tick=tick)
+    if size is not None:
         raise ValueError(f"{name} has a size of its own; leave out size={size}")
-    return DATASETS[name](root, size=size)
+    return DATASETS[name](root)
 
 
 def download(name: str, root: Path | None = None, tick: Tick | None = None) -> Path | None:

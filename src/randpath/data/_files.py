@@ -2,7 +2,7 @@
 
 import gzip
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,13 +95,22 @@ def source(
     return Source(name, train, test, class_names, mean, std, mirror, digest.hexdigest())
 
 
+Tick = Callable[[int, int], None]  # files done, files in all
 Listed = Sequence[tuple[str, str]]  # (file below the dataset's folder, class name)
 
 
-def pictures(name: str, folder: Path, train: Listed, test: Listed, class_names: tuple[str, ...], size: int) -> Source:
+def pictures(
+    name: str,
+    folder: Path,
+    train: Listed,
+    test: Listed,
+    class_names: tuple[str, ...],
+    size: int,
+    tick: Tick | None,
+) -> Source:
     """A file-backed Source: pictures of any size, brought to size x size when they are decoded."""
     number = {c: i for i, c in enumerate(class_names)}
-    content = digests(folder, sorted({file for file, _ in (*train, *test)}))
+    content = digests(folder, sorted({file for file, _ in (*train, *test)}), tick)
     digest = hashlib.sha256("\0".join(class_names).encode())
     for split, part in (("train", train), ("test", test)):
         for file, label in sorted(part):

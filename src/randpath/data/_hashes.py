@@ -4,18 +4,23 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from randpath.images import DataError
 
 
-def digests(root: Path, files: Sequence[str]) -> dict[str, str]:
+def digests(root: Path, files: Sequence[str], tick: Callable[[int, int], None] | None = None) -> dict[str, str]:
     """The SHA-256 of each file below `root`. An edit that keeps both size and time is not noticed, as in git."""
     known = _remembered(root)
+    found: dict[str, list[str]] = {}
     with ThreadPoolExecutor(2, thread_name_prefix="hash") as pool:
-        found = dict(zip(files, pool.map(lambda file: _one(root / file, known.get(file)), files, chunksize=64)))
+        for i in range(0, len(files), 256):  # by parts, or a million futures would wait in memory
+            part = files[i : i + 256]
+            found.update(zip(part, pool.map(lambda file: _one(root / file, known.get(file)), part)))
+            if tick is not None:
+                tick(len(found), len(files))
     if any(known.get(file) != entry for file, entry in found.items()):
         _remember(root, found)
     return {file: entry[2] for file, entry in found.items()}

@@ -1,5 +1,6 @@
 """Unpacking an archive from outside: files and folders only, inside the target only, within caps, all or nothing."""
 
+import contextlib
 import shutil
 import stat
 import struct
@@ -9,17 +10,19 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from randpath.images import DataError
 
 MAX_BYTES = 4 * 2**30
-MAX_ENTRIES = 250_000
+MAX_ENTRIES = 200_000
 MAX_DIRECTORY = 2**25  # bytes of a zip's own list of contents
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, struct.error, RuntimeError, ValueError)
 
-Entry = tuple[str, int, Callable[[], IO[bytes]] | None]  # name, bytes, how to read it (None: a folder)
+Reader = Callable[[], IO[bytes]]
+Entry = tuple[str, int, Reader | None]  # name, bytes, how to read it (None: a folder)
 
 
 def unpack(archive: Path, target: Path, inner: str) -> None:
@@ -27,7 +30,12 @@ def unpack(archive: Path, target: Path, inner: str) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target))
     try:
         try:
-            _write(archive, temporary)
+            with _opened(archive) as entries:
+                for path, size, reader in _checked(archive, entries, temporary):
+                    (path if reader is None else path.parent).mkdir(parents=True, exist_ok=True)
+                    if reader is not None:
+                        with reader() as source, path.open("xb") as file:
+                            _copy(archive, source, file, size)
         except DataError:
             raise
         except _BROKEN as error:
@@ -48,11 +56,13 @@ def unpack(archive: Path, target: Path, inner: str) -> None:
         shutil.rmtree(temporary)
 
 
-def _write(archive: Path, folder: Path) -> None:
+def _checked(archive: Path, entries: Iterator[Entry], folder: Path) -> list[tuple[Path, int, Reader | None]]:
+    """Where each entry goes, once all of them are known to be harmless."""
     folders: set[str] = set()
     files: set[str] = set()
     total = 0
-    for number, (name, size, reader) in enumerate(_entries(archive), 1):
+    checked: list[tuple[Path, int, Reader | None]] = []
+    for number, (name, size, reader) in enumerate(entries, 1):
         parts = _parts(archive, name)
         total += size
         if number > MAX_ENTRIES or total > MAX_BYTES:
@@ -66,11 +76,8 @@ def _write(archive: Path, folder: Path) -> None:
         folders |= above
         if reader is not None:
             files.add(own)
-        path = folder.joinpath(*parts)
-        (path if reader is None else path.parent).mkdir(parents=True, exist_ok=True)
-        if reader is not None:
-            with reader() as source, path.open("xb") as file:
-                _copy(archive, source, file, size)
+        checked.append((folder.joinpath(*parts), size, reader))
+    return checked
 
 
 def _copy(archive: Path, source: IO[bytes], file: IO[bytes], size: int) -> None:
@@ -100,29 +107,12 @@ def _parts(archive: Path, name: str) -> list[str]:
     return parts
 
 
-def _entries(archive: Path) -> Iterator[Entry]:
-    if zipfile.is_zipfile(archive):
-        yield from _zipped(archive)
+@contextlib.contextmanager
+def _opened(archive: Path) -> Iterator[Iterator[Entry]]:
+    if not zipfile.is_zipfile(archive):
+        with tarfile.open(archive, "r:*") as tar:
+            yield _tarred(archive, tar)
         return
-    with tarfile.open(archive, "r:*") as tar:
-        for member in tar:
-            if member.name in (".", "./"):
-                continue
-            if member.isdir():
-                yield member.name, 0, None
-            elif member.isreg() and not member.issparse():
-                yield member.name, member.size, lambda member=member: _opened(tar, member)  # type: ignore[misc]
-            else:
-                raise _refuse(archive, f"has a link, a device or a sparse file: {member.name[:80]!a}")
-
-
-def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    file = tar.extractfile(member)
-    assert file is not None, "a regular file"
-    return file
-
-
-def _zipped(archive: Path) -> Iterator[Entry]:
     with archive.open("rb") as file:  # before zipfile reads the whole list into memory
         file.seek(max(0, archive.stat().st_size - 65_557))
         tail = file.read()
@@ -130,16 +120,37 @@ def _zipped(archive: Path) -> Iterator[Entry]:
     if int.from_bytes(tail[end + 12 : end + 16], "little") > MAX_DIRECTORY:
         raise _refuse(archive, "has too long a list of contents")
     with zipfile.ZipFile(archive) as zipped:
-        for info in zipped.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or info.flag_bits & 1:
-                raise _refuse(archive, f"has a link, a device or an encrypted file: {info.filename[:80]!a}")
-            if "\0" in info.orig_filename:
-                raise _refuse(archive, f"has an entry with the name {info.orig_filename[:80]!a}")
-            if info.is_dir():
-                yield info.filename, 0, None
-            else:
-                yield info.filename, info.file_size, lambda info=info: zipped.open(info)  # type: ignore[misc]
+        yield _zipped(archive, zipped)
+
+
+def _tarred(archive: Path, tar: tarfile.TarFile) -> Iterator[Entry]:
+    for member in tar:
+        if member.isdir():
+            if member.name not in (".", "./"):
+                yield member.name, 0, None
+        elif member.isreg() and not member.issparse():
+            yield member.name, member.size, partial(_regular, tar, member)
+        else:
+            raise _refuse(archive, f"has a link, a device or a sparse file: {member.name[:80]!a}")
+
+
+def _regular(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    file = tar.extractfile(member)
+    assert file is not None, "a regular file"
+    return file
+
+
+def _zipped(archive: Path, zipped: zipfile.ZipFile) -> Iterator[Entry]:
+    for info in zipped.infolist():
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or info.flag_bits & 1:
+            raise _refuse(archive, f"has a link, a device or an encrypted file: {info.filename[:80]!a}")
+        if "\0" in info.orig_filename:
+            raise _refuse(archive, f"has an entry with the name {info.orig_filename[:80]!a}")
+        if info.is_dir():
+            yield info.filename, 0, None
+        else:
+            yield info.filename, info.file_size, partial(zipped.open, info)
 
 
 def _refuse(archive: Path, why: str) -> DataError:

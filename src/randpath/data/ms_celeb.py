@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from randpath.data._files import need, pictures
+from randpath.data._files import Tick, need, pictures
 from randpath.images import DataError, Source
 
 
-def load(root: Path, size: int = 224) -> Source:
+def load(root: Path, size: int = 224, tick: Tick | None = None) -> Source:
     """root/ms_celeb with train.txt, test.txt and the pictures they list, relative to that folder."""
     lists = need(
         "ms_celeb", root, "train.txt", "test.txt", what="train.txt and test.txt (`path label` lines) and the images"
@@ -19,7 +19,7 @@ def load(root: Path, size: int = 224) -> Source:
     unknown = sorted({label for _, label in test} - labels)
     if unknown:
         raise DataError(f"{lists[1]}: label {unknown[0]} does not occur in train.txt", where=str(lists[1]))
-    return pictures("ms_celeb", lists[0].parent, train, test, names, size)
+    return pictures("ms_celeb", lists[0].parent, train, test, names, size, tick)
 
 
 def read(path: Path) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from randpath.data._files import need, pictures
+from randpath.data._files import Tick, need, pictures
 from randpath.data.download import Remote
 from randpath.images import DataError, Source
 
@@ -16,7 +16,7 @@ REMOTE = (
 )
 
 
-def load(root: Path, size: int = 64) -> Source:
+def load(root: Path, size: int = 64, tick: Tick | None = None) -> Source:
     """root/tiny_imagenet with wnids.txt, train/CLASS/images/ and val/val_annotations.txt, val/images/."""
     wnids, annotations = need(
         "tiny_imagenet", root, "wnids.txt", "val/val_annotations.txt", what="the contents of tiny-imagenet-200.zip"
@@ -36,4 +36,4 @@ def load(root: Path, size: int = 64) -> Source:
                 f"{annotations}: line {number}: class {label!r} is not in wnids.txt", where=str(annotations)
             )
         test.append((f"val/images/{file}", label))
-    return pictures("tiny_imagenet", folder, train, test, names, size)
+    return pictures("tiny_imagenet", folder, train, test, names, size, tick)
