@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # two beside another busy process can be many times slower
 
 MEMORY = Path("/dev/shm")
 
