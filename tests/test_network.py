@@ -162,6 +162,7 @@ def test_one_module_without_attention_is_a_plain_resnet(training):
         renamed[key] = ours.pop(name)
     assert not ours, "every weight of ours has its place in a plain ResNet"
     plain.load_state_dict(renamed)
+    plain.to(memory_format=torch.channels_last)
     net.train_only(Path.full(net.L, 1))
     net.train(training)
     plain.train(training)

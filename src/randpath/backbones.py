@@ -70,7 +70,9 @@ class Backbone:
             raise ValueError(f"there is no backbone {self.name!r}; there are {', '.join(BACKBONES)}")
         if self.M < 1:
             raise ValueError(f"a layer needs at least one module, got M = {self.M}")
-        return BACKBONES[self.name](self, seed)
+        net = BACKBONES[self.name](self, seed)
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the pictures come
+        return net
 
 
 def _seeded(build: Callable[[], Built], *key: int | str) -> Built:
@@ -177,17 +179,18 @@ def mlp(spec: Backbone, seed: int) -> PathNetwork:
 def compact(spec: Backbone, seed: int) -> PathNetwork:
     """A cheap CNN for small pictures on CPUs: a stem and three layers that halve the picture (ours, not the paper's).
 
-    Inside a module the pooling stands behind the batch-norm (conv-bn-pool-relu-conv-bn), so that it folds.
+    Inside a module the pooling stands behind the batch-norm (conv-bn-pool-relu-conv-bn), so that it folds; in the
+    middle of the module it saves three quarters of the second convolution.
     """
     h, w, c = _image_shape(spec)
-    base = spec.width or 64
-    widths = [max(8, base * 3 // 8), base, 4 * base, 4 * base]
+    base = spec.width or 48
+    widths = [max(4, base // 2), base, base * 8 // 3, 4 * base]
 
     def module(inputs: int, outputs: int) -> nn.Module:
         return nn.Sequential(*conv_bn(inputs, outputs, 3), nn.MaxPool2d(2), nn.ReLU(), *conv_bn(outputs, outputs, 3))
 
     def skip(inputs: int, outputs: int) -> nn.Module:
-        return nn.Sequential(*conv_bn(inputs, outputs, 1), nn.MaxPool2d(2))
+        return nn.Sequential(nn.MaxPool2d(2), *conv_bn(inputs, outputs, 1))
 
     parts = [_Layer(lambda: nn.Sequential(*conv_bn(c, widths[0], 3)), None)]
     for inputs, outputs in zip(widths, widths[1:]):

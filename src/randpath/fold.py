@@ -68,7 +68,7 @@ class Folded(nn.Module):
 @torch.no_grad()
 def fold(net: PathNetwork, path: Path) -> Folded:
     """The network on `path`, in eval mode, as a plain module that shares no memory with it."""
-    return Folded(net, path).to(net.head.weight.device)
+    return Folded(net, path).to(net.head.weight.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def _without_batch_norm(module: nn.Module) -> list[nn.Module]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from randpath import checkpoint
@@ -57,6 +58,8 @@ class Training:
     halve_after: tuple[float, ...] = (0.4, 0.6, 0.8)  # of the epochs: 20, 30 and 40 of 50
     warm_up: float = 0.2  # of the steps of one_cycle
     smoothing: float = 0.0  # of the labels
+    small_side: int | None = None  # pictures are shrunk to this side at first: cheaper steps, nearly the same accuracy
+    small_share: float = 0.75  # of the epochs
     save_seconds: float = 30.0  # how often an unfinished fit is saved, at an epoch's end
 
     def lr_at(self, step: int, steps_an_epoch: int) -> float:
@@ -127,6 +130,8 @@ def fit(
             step = run.epoch * steps + run.step
             lr = training.lr_at(step, steps)
             x = augment.train(x.to(device), rng(*key, "augment", run.epoch, run.step))
+            if training.small_side and run.epoch < round(training.small_share * training.epochs):
+                x = F.interpolate(x, size=training.small_side, mode="bilinear", antialias=True)
             terms = loss(x, y.to(device), step)
             run.update(terms, lr, step, after_backward)
             if after_step is not None:
@@ -239,14 +244,17 @@ class _Run:
 
 
 def _optimizer(params: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
+    # Scales and biases are not decayed: pulling a batch-norm's scale to zero regularises nothing.
+    groups = [
+        {"params": [p for p in params if p.ndim > 1], "weight_decay": training.weight_decay},
+        {"params": [p for p in params if p.ndim == 1], "weight_decay": 0.0},
+    ]
     if training.optimizer == "adam":
-        return torch.optim.Adam(params, training.lr, weight_decay=training.weight_decay)
+        return torch.optim.Adam(groups, training.lr)
     if training.optimizer == "adamw":
-        return torch.optim.AdamW(params, training.lr, weight_decay=training.weight_decay)
+        return torch.optim.AdamW(groups, training.lr)
     if training.optimizer == "sgd":
-        return torch.optim.SGD(
-            params, training.lr, momentum=training.momentum, weight_decay=training.weight_decay, nesterov=True
-        )
+        return torch.optim.SGD(groups, training.lr, momentum=training.momentum, nesterov=True)
     raise ValueError(f"optimizer must be adam, adamw or sgd, got {training.optimizer!r}")
 
 
