@@ -113,7 +113,15 @@ def test_batches_are_decoded_ahead_and_only_a_few(files: Files, monkeypatch: pyt
     assert Files.ahead <= len(seen) <= Files.ahead + 1  # the one handed out, and those that wait
     assert threading.get_ident() not in seen
     stream.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("decode")]
+    assert sum(thread.name.startswith("decode") for thread in threading.enumerate()) <= 4
+
+
+def test_a_thousand_classes_share_a_few_threads() -> None:
+    data = Joined([Files([encoded(pixels(c))], np.array([c]), (8, 8, 3)) for c in range(1000)])
+    x, y = next(data.batches([np.arange(0, 1000, 7)]))
+    np.testing.assert_array_equal(x[5].numpy(), pixels(35))
+    assert y[5] == 35
+    assert sum(thread.name.startswith("decode") for thread in threading.enumerate()) <= 4
 
 
 def test_a_file_that_goes_bad_is_named(files: Files, tmp_path: Path) -> None:

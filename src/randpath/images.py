@@ -1,5 +1,6 @@
 """The Dataset protocol: labelled items that hand out uint8 batches, whether they lie in memory or in files."""
 
+import functools
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -117,7 +118,6 @@ class Files:
     Threads decode a few batches ahead: Pillow lets go of the interpreter while it works, and so does torch.
     """
 
-    workers: ClassVar[int] = min(4, os.cpu_count() or 1)
     ahead: ClassVar[int] = 4  # batches
 
     def __init__(self, items: Sequence[Path | bytes], labels: np.ndarray, shape: tuple[int, int, int]):
@@ -146,11 +146,10 @@ class Files:
     def batches(self, indices: Iterable[Index]) -> Iterator[Batch]:
         waiting: deque[tuple[Index, np.ndarray, list[Future[None]]]] = deque()
         lists = iter(indices)
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="decode")
         try:
             while True:
                 while len(waiting) < self.ahead and (i := next(lists, None)) is not None:
-                    waiting.append((i, *self._start(pool, self._rows[i])))
+                    waiting.append((i, *self._start(self._rows[i])))
                 if not waiting:
                     return
                 i, x, decoding = waiting.popleft()
@@ -158,14 +157,16 @@ class Files:
                     part.result()
                 yield torch.from_numpy(x), torch.from_numpy(self._labels[i])
         finally:
-            pool.shutdown(cancel_futures=True)
+            for _, _, decoding in waiting:
+                for part in decoding:
+                    part.cancel()
 
-    def _start(self, pool: ThreadPoolExecutor, rows: Index) -> tuple[np.ndarray, list[Future[None]]]:
+    def _start(self, rows: Index) -> tuple[np.ndarray, list[Future[None]]]:
         x = np.empty((len(rows), *self._shape), np.uint8)
         ready = self._pixels.ready[rows]
         x[ready] = self._pixels.items[rows[ready]]
         todo = np.flatnonzero(~ready)
-        return x, [pool.submit(self._fill, x, rows, todo[i : i + 8]) for i in range(0, len(todo), 8)]
+        return x, [_decoders().submit(self._fill, x, rows, todo[i : i + 8]) for i in range(0, len(todo), 8)]
 
     def _fill(self, x: np.ndarray, rows: Index, places: Index) -> None:
         for place in places:
@@ -212,6 +213,12 @@ class Files:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["items"], state["labels"], state["shape"])  # type: ignore[misc]
+
+
+@functools.cache
+def _decoders() -> ThreadPoolExecutor:
+    """One pool for the process: a memory has a `Files` for every class, and each would bring threads of its own."""
+    return ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="decode")
 
 
 def _png(pixels: np.ndarray) -> bytes:
