@@ -249,17 +249,23 @@ class Joined:
         return int(self.starts[-1])
 
     def batches(self, indices: Iterable[Index]) -> Iterator[Batch]:
-        lists = [np.asarray(i) for i in indices]
-        # Each part is asked for its own share of every batch, so that file-backed parts prefetch.
-        places = [np.searchsorted(self.starts, i, side="right") - 1 for i in lists]
-        shares = [
-            part.batches([i[place == p] - self.starts[p] for i, place in zip(lists, places)])
-            for p, part in enumerate(self.parts)
-        ]
-        for i, place in zip(lists, places):
-            order = np.concatenate([np.flatnonzero(place == p) for p in range(len(self.parts))])
-            x = torch.cat([next(share)[0] for share in shares])
-            yield x[torch.from_numpy(np.argsort(order))], torch.from_numpy(self._labels[i])
+        # Each part is asked for its own share of the batches that it has a share of: file-backed parts prefetch.
+        plan: list[tuple[Index, Index, Index]] = []  # of a batch: its indices, sorted by part; the parts
+        asked: dict[int, list[Index]] = {}
+        for i in map(np.asarray, indices):
+            place = np.searchsorted(self.starts, i, side="right") - 1
+            order = np.argsort(place, kind="stable")
+            parts, first = np.unique(place[order], return_index=True)
+            plan.append((i, order, parts))
+            for p, own in zip(parts.tolist(), np.split(i[order], first[1:])):
+                asked.setdefault(p, []).append(own - self.starts[p])
+        shares = {p: self.parts[p].batches(own) for p, own in asked.items()}
+        for i, order, parts in plan:
+            if len(i):
+                x = torch.cat([next(shares[p])[0] for p in parts.tolist()])
+                yield x[torch.from_numpy(np.argsort(order))], torch.from_numpy(self._labels[i])
+            else:
+                yield from self.parts[0].batches([i])
 
     def take(self, indices: Index, labels: Index | None = None) -> "Joined":
         chosen = self._labels[indices] if labels is None else labels

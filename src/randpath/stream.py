@@ -33,8 +33,9 @@ def hold_out(labels: np.ndarray, *key: int | str) -> tuple[Index, Index]:
     (22, 2, True)
     """
     held: list[Index] = [np.empty(0, np.int64)]
-    for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
+    order = np.argsort(labels, kind="stable")
+    present, first = np.unique(labels[order], return_index=True)
+    for label, own in zip(present, np.split(order, first[1:])):
         if len(own) >= 5:
             chosen = rng(*key, "validation", int(label)).permutation(len(own))[: max(1, round(len(own) / 10))]
             held.append(own[chosen])

@@ -34,11 +34,12 @@ def load(
     skipped += [f"{name}: no picture is left" for name in sorted({p.label for p in tree.pictures} - set(names))]
     pictures = [picture for picture in pictures if picture.label in names]
     drawn = _drawn(pictures, test)
+    number = {name: i for i, name in enumerate(names)}
     parts = [[p for p in pictures if (p.file in drawn) == wanted] for wanted in (False, True)]
     train, held = (
         Files(
             [tree.root / p.file for p in part],
-            np.array([names.index(p.label) for p in part], np.int64),
+            np.array([number[p.label] for p in part], np.int64),
             (size, size, 3),
         )
         for part in parts
@@ -64,9 +65,11 @@ def _drawn(pictures: list[Picture], share: float) -> set[str]:
     """The files for test: those of the test split, or a share of each class; every class keeps one for training."""
     if any(picture.split for picture in pictures):
         return {picture.file for picture in pictures if picture.split == "test"}
+    by_class: dict[str, list[str]] = {}
+    for picture in pictures:
+        by_class.setdefault(picture.label, []).append(picture.file)
     drawn: set[str] = set()
-    for label in sorted({picture.label for picture in pictures}):
-        own = [picture.file for picture in pictures if picture.label == label]
+    for label, own in by_class.items():
         number = min(len(own) - 1, max(1, round(len(own) * share))) if share else 0
         drawn.update(own[i] for i in rng("folder", "test", label).permutation(len(own))[:number])
     return drawn
