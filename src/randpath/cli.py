@@ -1,16 +1,21 @@
 """The command line. torch is imported inside the commands, so that --help is quick and a lock is taken first."""
 
 import json
-import signal
+import os
 import sys
-import threading
+import warnings
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
+
+from randpath.command import Stop, UsageError
+from randpath.model_commands import check, data, evaluate, export, info, learn, predict, rename, rollback
 
 if TYPE_CHECKING:
     from randpath.experiment import Experiment
@@ -38,8 +43,8 @@ app = cyclopts.App(
 )
 
 
-class UsageError(ValueError):
-    """Something was typed that cannot be done; says what to type instead."""
+for command in (learn, predict, evaluate, info, rollback, rename, export, check, data):
+    app.command(command)
 
 
 @app.command
@@ -94,7 +99,7 @@ def bench(
         _results_file(name)
     changes = "".join(f" --set {setting}" for setting in set_)
     command = f"randpath bench {recipe} --variant {variant} --method {experiment.method} --seed {seed}{changes}"
-    return _run(experiment, directory, command, record)
+    return _run(lambda: experiment, directory, command, record)
 
 
 @app.command
@@ -116,9 +121,12 @@ def resume(run: Path, *, inexact: bool = False, record: bool = False) -> int:
         raise UsageError(f"{run} is not a run directory: it has no experiment.json")
     document = checkpoint.read_document(run / "experiment.json")
 
-    from randpath.experiment import Experiment
+    def experiment() -> "Experiment":
+        from randpath.experiment import Experiment
 
-    return _run(Experiment.from_json(document["experiment"]), run, document["command"], record, inexact)
+        return Experiment.from_json(document["experiment"])
+
+    return _run(experiment, run, document["command"], record, inexact)
 
 
 @app.command
@@ -133,15 +141,17 @@ def methods() -> int:
     return 0
 
 
-def _run(experiment: "Experiment", directory: Path, command: str, record: bool, inexact: bool = False) -> int:
+def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record: bool, inexact: bool = False) -> int:
+    """Run or go on with what `get` returns, which is called after the lock is taken: it imports torch."""
     from randpath import checkpoint
 
-    stop = _Stop()
-    with checkpoint.lock(directory), stop.listening():
+    with checkpoint.lock(directory), Stop() as stop:
         from randpath import experiment as experiments
         from randpath.screen import Progress, results_table
         from randpath.train import Stopped
         from randpath.workers import process_map
+
+        experiment = get()
 
         def check() -> None:
             if stop.signal:
@@ -150,7 +160,8 @@ def _run(experiment: "Experiment", directory: Path, command: str, record: bool, 
         if not (directory / "experiment.json").exists():
             checkpoint.need_space(directory.parent if directory.parent.exists() else Path(), 50_000_000)
         lines: list[dict[str, Any]] = []
-        with Progress(_num_tasks(experiment)) as progress:
+        with Progress(_num_tasks(experiment)) as progress, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: progress.say(f"warning: {message}")
 
             def tick(done: float) -> None:
                 progress.show(len(lines) + 1, done)
@@ -178,31 +189,6 @@ def _run(experiment: "Experiment", directory: Path, command: str, record: bool, 
         print(f"the run is in {directory}; other methods: randpath methods; the same with another one, e.g.:")
         print(f"  randpath bench {experiment.recipe} --method rehearsal --variant {experiment.variant}")
     return 0
-
-
-class _Stop:
-    """The first Ctrl-C or SIGTERM is noticed at the next step; a second one leaves at once."""
-
-    signal = 0
-
-    def listening(self) -> "_Stop":
-        return self
-
-    def __enter__(self) -> "_Stop":
-        if threading.current_thread() is threading.main_thread():
-            self.before = {s: signal.signal(s, self._heard) for s in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in getattr(self, "before", {}).items():
-            signal.signal(number, handler)
-
-    def _heard(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
-            import os
-
-            os._exit(128 + number)
-        self.signal = number
 
 
 def _recipe(name: str) -> ModuleType:
@@ -252,27 +238,38 @@ def _append_result(file: Path, result: dict[str, Any]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every foreseeable mistake ends in a sentence and an exit code, not in a traceback."""
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(arguments, exit_on_error=False, print_error=False)
     except cyclopts.CycloptsError as error:
-        _say(str(error), "type: randpath --help")
+        _tell(UsageError(str(error), "randpath --help"), as_json)
         code = 64
     except KeyboardInterrupt:
         code = 130
+    except BrokenPipeError:  # whoever read our output has left; python would complain when it closes stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 74
     except Exception as error:
         named = [EXIT_CODES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in EXIT_CODES]
         if not named:
             raise
-        _say(str(error), getattr(error, "next", None))
+        _tell(error, as_json)
         code = named[0]
     sys.exit(code)
 
 
-def _say(what: str, next_: str | None) -> None:
+def _tell(error: Exception, as_json: bool) -> None:
+    """What went wrong, where, what was kept and what to type next: one JSON object, or sentences on stderr."""
+    what = str(getattr(error, "what", "") if hasattr(error, "where") else "") or str(error)
+    where, kept, next_ = (str(getattr(error, key, "") or "") for key in ("where", "kept", "next"))
+    if as_json:
+        print(json.dumps({"error": what, "where": where, "kept": kept, "next": next_}, ensure_ascii=False))
+        return
     console = Console(stderr=True, soft_wrap=True)
-    console.print(f"[bold red]randpath:[/] {what}", highlight=False, markup=True)
-    if next_:
-        console.print(f"  {next_}", highlight=False, markup=False)
+    console.print(f"[bold red]randpath:[/] {escape(what)}", highlight=False)
+    for name, text in (("where", where if where not in what else ""), ("kept", kept), ("next", next_)):
+        if text:
+            console.print(f"  {name}: {text}", highlight=False, markup=False)
 
 
 if __name__ == "__main__":
