@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 
 from randpath import data
-from randpath.images import Arrays, DataError, Source
+from randpath.images import Arrays, DataError, Source, changes
 from randpath.stream import TaskStream
 from tests.pictures import put
 
@@ -117,6 +117,10 @@ class TestMadeFiles:
         assert one.train.shape == (32, 32, 1)
         assert one.mirror == (name == "fashion_mnist")
         assert one.train.labels.tolist() == [*range(10), *range(10)]
+        write_idx(tmp_path / "True" / name / "t10k-labels-idx1-ubyte", 9 - np.arange(20) % 10, packed=True)
+        edited = data.load(name, tmp_path / "True")
+        assert edited.fingerprint != one.fingerprint
+        assert changes(one.files, edited.files) == ["edited: t10k-labels-idx1-ubyte.gz"]
 
     def test_cifar10(self, tmp_path: Path) -> None:
         draw = np.random.RandomState(0)

@@ -319,7 +319,7 @@ class Source:
     std: tuple[float, ...]
     mirror: bool  # whether a mirrored picture is still a picture of its class (not so for digits)
     fingerprint: str  # SHA-256 over the training and test contents
-    files: Mapping[str, str] = field(default_factory=dict)  # of file-backed data: name -> SHA-256, to name what changed
+    files: Mapping[str, str] = field(default_factory=dict)  # behind it: name -> SHA-256, to name what has changed
     skipped: tuple[str, ...] = ()  # what --skip-bad left out, one line each
 
 

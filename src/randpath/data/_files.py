@@ -85,14 +85,16 @@ def source(
     std: tuple[float, ...],
     *,
     mirror: bool,
+    paths: Sequence[Path] = (),
 ) -> Source:
-    """An in-memory Source with its fingerprint."""
+    """An in-memory Source with its fingerprint, and the digests of the files it was read from."""
     digest = hashlib.sha256("\0".join(class_names).encode())
     for part in (train, test):
         digest.update(repr(part.items.shape).encode())
         digest.update(np.ascontiguousarray(part.items).data)
         digest.update(part.labels.astype("<i8").tobytes())
-    return Source(name, train, test, class_names, mean, std, mirror, digest.hexdigest())
+    files = digests(paths[0].parent, [path.name for path in paths]) if paths else {}
+    return Source(name, train, test, class_names, mean, std, mirror, digest.hexdigest(), files)
 
 
 Tick = Callable[[int, int], None]  # files done, files in all

@@ -32,4 +32,5 @@ def load(root: Path) -> Source:
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
         mirror=True,
+        paths=paths,
     )

@@ -28,4 +28,5 @@ def load(root: Path) -> Source:
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
         mirror=True,
+        paths=[train, test, names],
     )

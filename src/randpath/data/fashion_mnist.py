@@ -28,4 +28,5 @@ def load(root: Path) -> Source:
         mean=(0.2190,),
         std=(0.3318,),
         mirror=True,
+        paths=paths,
     )

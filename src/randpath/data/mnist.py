@@ -30,4 +30,5 @@ def load(root: Path) -> Source:
         mean=(0.1000,),
         std=(0.2752,),
         mirror=False,
+        paths=paths,
     )

@@ -27,6 +27,7 @@ def load(root: Path) -> Source:
         mean=(0.4377, 0.4438, 0.4728),
         std=(0.1980, 0.2010, 0.1970),
         mirror=False,
+        paths=[train, test],
     )
 
 
