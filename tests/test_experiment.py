@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from randpath import checkpoint
-from randpath.experiment import Changed, DeviceMissing, Experiment, result, run, steps
+from randpath.experiment import Changed, DeviceMissing, Experiment, environment, result, run, steps
 from randpath.train import Stopped, Training
 from randpath.workers import process_map
 
@@ -121,15 +121,14 @@ def test_a_changed_setting_is_refused_by_name(tmp_path):
         run(replace(TINY, memory=61), tmp_path)
 
 
-def test_another_environment_is_refused_unless_inexact(tmp_path):
+def test_another_environment_is_refused_unless_inexact(tmp_path, monkeypatch):
     next(steps(TINY, tmp_path))
-    file = tmp_path / "experiment.json"
-    document = json.loads(file.read_text())
-    document["environment"]["torch"] = "2.0.0"
-    file.write_text(json.dumps(document))
-    with pytest.raises(Changed, match=r"torch: '2.0.0' then"):
+    now = environment()
+    monkeypatch.setattr("randpath.experiment.environment", lambda: {**now, "torch": "2.0.0"})
+    with pytest.raises(Changed, match=r"torch: '.*' then, '2.0.0' now"):
         run(TINY, tmp_path)
     assert len(run(TINY, tmp_path, inexact=True)) == 3
+    assert checkpoint.read_document(tmp_path / "experiment.json")["inexact"]
 
 
 def test_unknown_settings_methods_and_options_are_named():

@@ -114,6 +114,10 @@ class DeviceMissing(RuntimeError):
 class Changed(ValueError):
     """A run cannot go on exactly: its settings, data or environment are not those it began with."""
 
+    def __init__(self, what: str, next: str | None = None):
+        super().__init__(what)
+        self.next = next  # to type
+
 
 def environment() -> dict[str, Any]:
     """What may change the last bits of a result."""
@@ -161,15 +165,14 @@ def steps(
     cumulative = METHODS[experiment.method].cumulative if experiment.method in METHODS else False
     stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative)
     method = make_method(experiment, source)
-    _begin(experiment, directory, stream, command, inexact)
-    found = checkpoint.latest(directory / "checkpoints")
-    lines: dict[str, list[dict[str, Any]]] = {"metrics": [], "epochs": [], "times": []}
-    if found is not None:
-        saved = found[1]
-        state = saved.documents.pop("state")
-        lines = {name: saved.documents[name] for name in lines}
-        method.load_state_dict(State(saved.tensors, state))
-        _write_lines(directory, lines)
+    saved = _begin(experiment, directory, stream, command, inexact)
+    begun = saved.documents["run"]
+    lines: dict[str, list[dict[str, Any]]] = {name: saved.documents[name] for name in ("metrics", "epochs", "times")}
+    if lines["metrics"]:
+        method.load_state_dict(State(saved.tensors, saved.documents["state"]))
+    _write_lines(directory, lines)
+    if not (directory / "work" / f"task-{len(lines['metrics']) + 1}").exists():
+        checkpoint.discard(directory / "work")  # of a committed task
     for metric, spent in zip(lines["metrics"], lines["times"]):
         yield {**metric, "seconds": spent["seconds"], "notes": []}
 
@@ -204,17 +207,24 @@ def steps(
         spent = {"k": k, "seconds": round(time.monotonic() - began, 2)}
         lines["times"].append(spent)
         checkpoint.write_tensors(directory / "predictions" / f"{k}.safetensors", everything)
-        checkpoint.save(
-            directory / "checkpoints", f"{k:04d}", state_now.tensors, {"state": state_now.document, **lines}
-        )
+        documents = {"run": begun, "state": state_now.document, **lines}
+        checkpoint.save(directory / "checkpoints", f"{k:04d}", state_now.tensors, documents)
         _write_lines(directory, lines)
         checkpoint.discard(directory / "work")
         yield {**metric, "seconds": spent["seconds"], "notes": learned.notes}
 
 
-def _begin(experiment: Experiment, directory: Directory, stream: TaskStream, command: str, inexact: bool) -> None:
-    """Write experiment.json, or refuse to go on where it tells of something else."""
-    document = {
+FREE = ("processes", "training.save_seconds")  # settings that cannot change a result
+
+
+def _begin(
+    experiment: Experiment, directory: Directory, stream: TaskStream, command: str, inexact: bool
+) -> checkpoint.Saved:
+    """The last checkpoint, number 0000 for a new run; refuses to go on with another experiment, environment or data.
+
+    Each checkpoint holds what the run began with: experiment.json is the copy to read, and may have been edited since.
+    """
+    now = {
         "experiment": experiment.to_json(),
         "environment": environment(),
         "data_fingerprint": stream.source.fingerprint,
@@ -222,21 +232,39 @@ def _begin(experiment: Experiment, directory: Directory, stream: TaskStream, com
         "class_names": list(stream.class_names),
         "command": command,
     }
-    file = directory / "experiment.json"
-    if not file.exists():
-        checkpoint.write_document(file, document)
-        return
-    before = checkpoint.read_document(file)
-    now = checkpoint.parse_document(checkpoint.encode_document(document))
-    differ = []
-    for part in ("experiment", "environment"):
-        for key in sorted({*before[part], *now[part]}):
-            if before[part].get(key) != now[part].get(key) and not (inexact and part == "environment"):
-                differ.append(f"{key}: {before[part].get(key)!r} then, {now[part].get(key)!r} now")
+    now = checkpoint.parse_document(checkpoint.encode_document(now))  # lists for tuples
+    file, place = directory / "experiment.json", directory / "checkpoints"
+    found = checkpoint.latest(place)
+    if found is None:
+        checkpoint.write_document(file, now)
+        empty: dict[str, object] = {"run": now, "state": None, "metrics": [], "epochs": [], "times": []}
+        return checkpoint.load(checkpoint.save(place, "0000", {}, empty))
+    saved = found[1]
+    before = saved.documents["run"]
+    differ = _differences(before["experiment"], now["experiment"])
     if before["data_fingerprint"] != now["data_fingerprint"]:
-        differ.append(f"the data of {experiment.dataset} (fingerprint {before['data_fingerprint'][:12]} then)")
-    if differ:
-        raise Changed(f"{directory} was begun with something else:\n  " + "\n  ".join(differ))
+        differ.append(f"the data of {experiment.dataset}: fingerprint {before['data_fingerprint'][:12]} then")
+    elsewhere = _differences(before["environment"], now["environment"])
+    if differ or (elsewhere and not inexact):
+        text = "\n  ".join([f"{directory} was begun with something else:", *differ, *elsewhere])
+        raise Changed(text, None if differ else f"to go on all the same, type: randpath resume {directory} --inexact")
+    before["experiment"] = now["experiment"]  # what is free to change
+    if elsewhere:
+        before["inexact"] = sorted({*before.get("inexact", []), *elsewhere})
+    checkpoint.write_document(file, before)
+    return saved
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """What was and what is, key by key."""
+    found = []
+    for key in sorted({*before, *now}):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differences(old, new, f"{prefix}{key}.")
+        elif old != new and prefix + key not in FREE:
+            found.append(f"{prefix}{key}: {old!r} then, {new!r} now")
+    return found
 
 
 def _evaluate(
@@ -276,6 +304,7 @@ def result(directory: Directory, command: str) -> dict[str, Any]:
     times = checkpoint.read_lines(directory / "times.jsonl")
     A = [line["accuracy"] for line in lines]
     return {
+        **({"inexact": document["inexact"]} if "inexact" in document else {}),  # went on in another environment
         "recipe": e["recipe"],
         "method": e["method"],
         "variant": e["variant"],

@@ -33,7 +33,7 @@ STARTUP = 60.0  # at least so long for the first sign: importing torch on a busy
 PATIENCE = 10.0  # seconds for the workers to reach their next step when all is to stop
 
 
-class WorkerLost(RuntimeError):  # noqa: N818
+class WorkerLost(RuntimeError):
     """One call lost its worker again and again; the message says how."""
 
 

@@ -12,12 +12,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from harness import RECIPE, Server, digest
+from tiny import tuned
 
-from randpath import checkpoint
+from randpath import checkpoint, cli, experiment
+from randpath.train import Stopped
 
 PHASES = ("candidate.step", "ckpt.write", "ckpt.rename", "ckpt.prune", "select", "memory", "log.append")
 
@@ -237,15 +240,8 @@ def test_signals_at_60_random_times(arena: Arena) -> None:
 
 def test_stopped_at_each_step_of_an_epoch(arena: Arena) -> None:
     """The last step of an epoch is the one with a special state."""
-    from dataclasses import replace
-
-    from tiny import tuned
-
-    from randpath.experiment import run
-    from randpath.train import Stopped
-
     small = replace(tuned, tasks=2, options={"N": 1}, training=replace(tuned.training, epochs=1, batch=200))
-    run(small, arena.fresh())
+    experiment.run(small, arena.fresh())
     reference = digest(arena.place / f"run-{arena.number}")
     directory, stops = arena.fresh(), 0
     while True:
@@ -258,7 +254,7 @@ def test_stopped_at_each_step_of_an_epoch(arena: Arena) -> None:
                 raise Stopped
 
         try:
-            run(small, directory, tick=tick)
+            experiment.run(small, directory, tick=tick)
             break
         except Stopped:
             stops += 1
@@ -299,23 +295,27 @@ def partial_run(arena: Arena, rng: random.Random) -> Path:
 def fall_back(arena: Arena, seed: int) -> None:
     rng = random.Random(seed)
     run = partial_run(arena, rng)
-    several = len(checkpoint.names(run / "checkpoints")) > 1
     name = damage(run, rng)
     code = arena.server.do("resume", str(run))
-    output = arena.server.output().replace("\n", " ")
-    if several:
-        assert code == 0, output
-        assert f"{name}.bad" in output
-        assert (run / "checkpoints" / f"{name}.bad").is_dir()
-        arena.check(run)
-    else:
-        assert code == 65, output
-        assert f"{name}.bad" in output
+    assert code == 0, arena.server.output()
+    assert f"{name}.bad, going back to the save before it" in arena.server.output().replace("\n", " ")
+    assert (run / "checkpoints" / f"{name}.bad").is_dir()
+    arena.check(run)
 
 
 def test_a_damaged_checkpoint_is_set_aside(arena: Arena) -> None:
     for seed in range(3):
         fall_back(arena, seed)
+
+
+def test_when_all_are_damaged_they_are_listed(arena: Arena) -> None:
+    run = partial_run(arena, random.Random(1))
+    names = checkpoint.names(run / "checkpoints")
+    for name in names:
+        (run / "checkpoints" / name / "metrics.json").write_bytes(b"")
+    for _ in range(2):
+        assert arena.server.do("resume", str(run)) == 65
+        assert ", ".join(f"{name}.bad" for name in names) in arena.server.output().replace("\n", " ")
 
 
 @pytest.mark.faults
@@ -397,28 +397,44 @@ def edited(run: Path, change: Callable[[dict[str, object]], object]) -> None:
     (run / "experiment.json").write_bytes(checkpoint.encode_document(document))
 
 
-def test_another_environment_is_refused_unless_inexact(arena: Arena) -> None:
-    run = partial_run(arena, random.Random(1))
-    edited(run, lambda document: document["environment"].update(torch="1.0", numpy="0.1"))  # type: ignore[attr-defined]
-    assert arena.server.do("resume", str(run)) == 64
-    output = arena.server.output()
-    assert "numpy: '0.1' then" in output
-    assert "torch: '1.0' then" in output
-    assert "--inexact" in output
-    assert arena.server.do("resume", str(run), "--inexact") == 0
-    assert "inexact" in (run / "experiment.json").read_text() + arena.server.output()
+def type_here(*arguments: str) -> int:
+    """The command line in this process, where a test can change what it sees."""
+    with pytest.raises(SystemExit) as leaving:
+        cli.main(list(arguments))
+    return int(str(leaving.value.code))
 
 
-def test_other_data_are_refused(arena: Arena) -> None:
+def test_another_environment_is_refused_unless_inexact(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     run = partial_run(arena, random.Random(1))
-    edited(run, lambda document: document.update(data_fingerprint="0" * 64))
-    assert arena.server.do("resume", str(run)) == 64
-    assert "data" in arena.server.output()
+    now = experiment.environment()
+    monkeypatch.setattr(experiment, "environment", lambda: {**now, "torch": "9.9", "numpy": "9.8"})
+    assert type_here("resume", str(run)) == 64
+    said = capfd.readouterr().err
+    assert f"numpy: '{now['numpy']}' then, '9.8' now" in said
+    assert f"torch: '{now['torch']}' then, '9.9' now" in said
+    assert f"randpath resume {run} --inexact" in said.replace("\n", "")
+    assert type_here("resume", str(run), "--inexact") == 0
+    assert len(checkpoint.read_document(run / "experiment.json")["inexact"]) == 2
+    assert len(experiment.result(run, "")["inexact"]) == 2  # the result is stamped
+
+
+def test_other_data_are_refused(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = partial_run(arena, random.Random(1))
+    load = experiment.data.load
+    monkeypatch.setattr(experiment.data, "load", lambda name: replace(load(name), fingerprint="0" * 64))
+    assert type_here("resume", str(run)) == 64
+    assert "the data of digits: fingerprint" in capfd.readouterr().err
+    monkeypatch.undo()
+    arena.check(run)
 
 
 @pytest.mark.parametrize(
     "key",
-    ["seed", "method", "memory", "training.lr", "training.epochs", "options.N", "width", "class_order", "threads"],
+    ["seed", "attention", "memory", "training.lr", "training.epochs", "options.N", "width", "class_order", "threads"],
 )
 def test_changed_settings_are_refused_with_old_and_new(arena: Arena, key: str) -> None:
     run = partial_run(arena, random.Random(1))
@@ -428,7 +444,7 @@ def test_changed_settings_are_refused_with_old_and_new(arena: Arena, key: str) -
         inner = document["experiment"]
         for name in outer:
             inner = inner[name]  # type: ignore[index]
-        inner[last] = {"method": "finetune", "class_order": 1993}.get(last, 7)  # type: ignore[index]
+        inner[last] = {"attention": "none", "class_order": 1993}.get(last, 7)  # type: ignore[index]
 
     edited(run, change)
     assert arena.server.do("resume", str(run)) == 64, arena.server.output()
@@ -461,4 +477,4 @@ def test_divergence_is_named_and_ends_with_70(arena: Arena) -> None:
     assert arena.server.do("bench", str(RECIPE), "--out", str(run), "--set", "training.lr=1e30") == 70
     output = arena.server.output().replace("\n", " ")
     assert re.search(r"not finite at step \d+ \(learning rate 1e\+30, gradient norm .*last losses", output), output
-    assert checkpoint.latest(run / "checkpoints") is None
+    assert checkpoint.names(run / "checkpoints") == ["0000"]
