@@ -1,7 +1,6 @@
 """Runs: same seed, same bytes; serial, parallel, killed; resumed; refused when something changed."""
 
 import hashlib
-import json
 import os
 import signal
 import subprocess
