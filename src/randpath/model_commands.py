@@ -414,7 +414,7 @@ def _refuse_foreign(model: Path, folder: Path) -> None:
     """A model is made in a new or empty directory: not in somebody's pictures."""
     if model.exists() and not model.is_dir():
         raise UsageError(f"{model} is a file; the model is a directory", "randpath learn MODEL FOLDER")
-    ours = {"lock", "lock.json", "versions", "work", versions.POINTER}
+    ours = {"lock", "lock.json", "versions", "work", versions.POINTER, checkpoint.TEMPORARY + versions.POINTER}
     if model.is_dir() and (odd := sorted(p.name for p in model.iterdir() if p.name not in ours)):
         raise UsageError(
             f"{model} is not a model directory: it holds {odd[0]}", f"the order is: randpath learn MODEL {folder}"
