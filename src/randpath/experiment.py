@@ -16,7 +16,7 @@ import torch
 from randpath import checkpoint, data, metrics
 from randpath.augment import Augment
 from randpath.backbones import Backbone
-from randpath.images import Source
+from randpath.images import Source, changes
 from randpath.method import Map, Method, Setting, State, Work, count_flops
 from randpath.methods import METHODS
 from randpath.network import Attention
@@ -28,7 +28,7 @@ from randpath.train import Tick, Training, predict, quiet
 class Experiment:
     """All that decides a result. The defaults are the paper's (section 4.1)."""
 
-    dataset: str
+    dataset: str  # a name, or folder:PATH for one's own pictures
     tasks: int | tuple[int, ...] | tuple[tuple[str, ...], ...]
     recipe: str = ""
     variant: Literal["paper", "tuned"] = "paper"
@@ -44,6 +44,8 @@ class Experiment:
     degrees: float = 10.0  # of rotation
     memory: int = 2000
     herding: bool = False
+    size: int | None = None  # the side to which pictures kept as files are brought; none: the dataset's own
+    skip_bad: bool = False  # leave out the faulty files of a folder
     seed: int = 0
     device: str = "cpu"
     threads: int = 1
@@ -161,7 +163,7 @@ def steps(
     Each line also has "seconds" and "notes", which stay out of metrics.jsonl.
     """
     torch.set_num_threads(experiment.threads)
-    source = data.load(experiment.dataset)
+    source = data.load(experiment.dataset, size=experiment.size, skip_bad=experiment.skip_bad)
     cumulative = METHODS[experiment.method].cumulative if experiment.method in METHODS else False
     stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative)
     method = make_method(experiment, source)
@@ -237,6 +239,8 @@ def _begin(
     found = checkpoint.latest(place)
     if found is None:
         checkpoint.write_document(file, now)
+        checkpoint.write_document(directory / "files.json", dict(stream.source.files))
+        checkpoint.write_document(directory / "skipped.json", list(stream.source.skipped))
         empty: dict[str, object] = {"run": now, "state": None, "metrics": [], "epochs": [], "times": []}
         return checkpoint.load(checkpoint.save(place, "0000", {}, empty))
     saved = found[1]
@@ -244,6 +248,7 @@ def _begin(
     differ = _differences(before["experiment"], now["experiment"])
     if before["data_fingerprint"] != now["data_fingerprint"]:
         differ.append(f"the data of {experiment.dataset}: fingerprint {before['data_fingerprint'][:12]} then")
+        differ += changes(checkpoint.read_document(directory / "files.json"), stream.source.files)
     elsewhere = _differences(before["environment"], now["environment"])
     if differ or (elsewhere and not inexact):
         text = "\n  ".join([f"{directory} was begun with something else:", *differ, *elsewhere])

@@ -38,7 +38,8 @@ def table(recipe: str, results: list[Result], published: list[Result]) -> str:
     for result in results:
         groups[result["method"], result["variant"], changes(result)].append(result)
     rows = [
-        "| method | variant | changed | seeds | final accuracy, % | average, % | forgetting, % | parameters | MB | minutes |",
+        "| method | variant | changed | seeds | final accuracy, % | average, % | forgetting, % | parameters | MB "
+        "| minutes |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     # The recipe as it stands before the ablations, the best first.
