@@ -9,7 +9,8 @@ from randpath.report import MARKED, pages, table, with_tables
 
 ROOT = Path(__file__).parents[1]
 KEYS = {
-    "recipe", "method", "variant", "seed", "class_order", "num_tasks", "accuracy", "average", "forgetting", "parameters",
+    "recipe", "method", "variant", "seed", "class_order", "num_tasks", "accuracy", "average", "forgetting",
+    "parameters",
     "megabytes", "flops", "seconds", "data_fingerprint", "command", "versions", "machine", "commit", "date",
 }  # fmt: skip
 

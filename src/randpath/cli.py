@@ -84,11 +84,7 @@ def bench(
 
         experiment = replace(experiment, method=method, options={})
     experiment = experiment.changed("seed", seed)
-    for setting in set_:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f"--set takes key=value, got {setting!r}")
-        experiment = experiment.changed(key, _value(value))
+    experiment = experiment.with_settings(set_)
     name = experiment.recipe or Path(recipe).stem
     directory = out or Path("runs") / f"{name}-{experiment.method}-{variant}-{seed}"
     if (directory / "experiment.json").exists():
@@ -206,13 +202,6 @@ def _recipe(name: str) -> ModuleType:
     if name not in here:
         raise UsageError(f"there is no recipe {name!r}; there are {', '.join(here)}, or give a .py file")
     return importlib.import_module(f"randpath.recipes.{name}")
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return {"none": None, "true": True, "false": False}.get(text.lower(), text)
 
 
 def _num_tasks(experiment: "Experiment") -> int:

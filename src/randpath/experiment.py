@@ -1,10 +1,11 @@
 """An experiment, frozen and serialisable, and the one way to run it: learn, evaluate, record, checkpoint, next."""
 
+import json
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path as Directory
@@ -78,6 +79,24 @@ class Experiment:
         if outer not in known or inner or outer in ("options", "training"):
             raise ValueError(f"there is no setting {key!r}; there are {', '.join(known)}, training.*, options.*")
         return replace(self, **{outer: _tuples(value)})
+
+    def with_settings(self, settings: Sequence[str]) -> "Experiment":
+        """A copy with settings changed as they are typed.
+
+        >>> Experiment("digits", 5).with_settings(["memory=100", "attention=none"]).attention
+        'none'
+        """
+        experiment = self
+        for setting in settings:
+            key, equals, text = setting.partition("=")
+            if not equals:
+                raise ValueError(f"a setting is changed by key=value, got {setting!r}")
+            try:
+                value = json.loads(text)
+            except json.JSONDecodeError:
+                value = text
+            experiment = experiment.changed(key, value)
+        return experiment
 
 
 def _tuples(value: Any) -> Any:
@@ -329,12 +348,12 @@ def result(directory: Directory, command: str) -> dict[str, Any]:
         "command": command,
         "versions": {k: v for k, v in document["environment"].items() if k != "machine"},
         "machine": document["environment"]["machine"],
-        "commit": _commit(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of this package's checkout, marked when files differ from it; none outside of a checkout."""
     here = Directory(__file__).parent
     try:

@@ -1,6 +1,7 @@
 """Recorded results -> the tables in README.md and docs: `make tables`, or `python -m randpath.report --check`.
 
-A page marks where a table goes, `<!-- results: RECIPE -->` ... `<!-- end -->`; what lies between is generated.
+A page marks where a table goes, `<!-- results: RECIPE -->` or `<!-- ablations: RECIPE -->` ... `<!-- end -->`; what
+lies between is generated.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 
 from randpath.checkpoint import replace_file
 
-MARKED = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (results|ablations): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Result = dict[str, Any]
 
@@ -59,10 +60,29 @@ def table(recipe: str, results: list[Result], published: list[Result]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def ablation_table(recipe: str, results: list[Result]) -> str:
+    """A row for each change of settings that benchmarks/ablation.py tried on validation images."""
+    rows = [
+        "| method | changed | tasks | validation accuracy after each, % | switched after | CPU s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in sorted((r for r in results if r["recipe"] == recipe), key=lambda r: (r["tasks"], -r["validation"][-1])):
+        after = ", ".join(str(k) for k, switched in enumerate(r["switched"], start=1) if switched) or "-"
+        A = " ".join(f"{100 * a:.1f}" for a in r["validation"])
+        rows.append(f"| {r['method']} | {r['changed']} | {r['tasks']} | {A} | {after} | {r['cpu_seconds']:.0f} |")
+    return "\n".join(rows) + "\n"
+
+
 def with_tables(text: str, folder: Path) -> str:
     """The page with its tables made anew."""
     published: list[Result] = json.loads((folder / "published.json").read_text())
-    return MARKED.sub(lambda m: m[1] + table(m[2], results_of(folder, m[2]), published) + m[3], text)
+
+    def renewed(m: re.Match[str]) -> str:
+        if m[2] == "ablations":
+            return m[1] + ablation_table(m[3], results_of(folder, "ablations")) + m[4]
+        return m[1] + table(m[3], results_of(folder, m[3]), published) + m[4]
+
+    return MARKED.sub(renewed, text)
 
 
 def pages(root: Path) -> list[Path]:
