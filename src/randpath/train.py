@@ -171,7 +171,10 @@ class _Run:
             if module.training
             for kind, buffer in module.named_buffers(recurse=False)
         }
-        found = checkpoint.latest(place) if place is not None else None
+        try:
+            found = checkpoint.latest(place) if place is not None else None
+        except checkpoint.Damaged:  # all of them: begun again, the fit costs time but ends the same
+            found = None
         if found is not None:
             self._load(found[1])
 
