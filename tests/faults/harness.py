@@ -155,7 +155,11 @@ class Server:
         self.place = place
         self.runs = 0
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "harness.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(HERE / "harness.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # for `learn`, which takes all cores
         )
 
     def start(self, *arguments: str, fault: str = "", counts: Path | None = None) -> int:

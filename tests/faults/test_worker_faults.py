@@ -17,7 +17,7 @@ from randpath import checkpoint
 from randpath.experiment import run
 from randpath.workers import ProcessMap
 
-LONGER = replace(tuned, processes=2, training=replace(tuned.training, epochs=40))  # so that a candidate takes seconds
+LONGER = replace(tuned, processes=2, training=replace(tuned.training, epochs=15))  # so that a candidate takes seconds
 
 
 class Assassin:

@@ -1,0 +1,173 @@
+"""`randpath learn`, killed at any file operation, stopped or starved: the same typed again gives the same model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import Server
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from randpath import checkpoint, versions
+
+
+def make_pictures(place: Path) -> None:
+    """Five digits of 8 pictures each, three in the first folder and two in the second."""
+    images, labels = load_digits(return_X_y=True)
+    for c in range(5):
+        folder = place / ("first" if c < 3 else "second") / f"digit {c}"
+        folder.mkdir(parents=True)
+        for number, pixels in enumerate(images[labels == c][:8].reshape(-1, 8, 8)):
+            Image.fromarray(np.round(pixels * 255 / 16).astype(np.uint8)).save(folder / f"{number}.png")
+
+
+def digest(model: Path) -> str:
+    """One hash of all that the model directory holds; nothing unfinished may lie about."""
+    left = [path for path in model.rglob("*") if path.name.startswith(".tmp-") or path.name == "work"]
+    assert not left, left
+    files = [path for path in sorted(model.rglob("*")) if path.is_file() and path.parent != model]
+    files.append(model / versions.POINTER)
+    total = hashlib.sha256()
+    for path in files:
+        total.update(f"{path.relative_to(model)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+class School:
+    """A server, two folders to learn from, and what a model must be after each."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.server, self.number = place, Server(place), 0
+        make_pictures(place)
+        model = self.fresh()
+        self.counts, self.reference = {}, {}
+        for folder in ("first", "second"):
+            counts = place / "counts"
+            assert self.server.do(*self.typed(model, folder), counts=counts) == 0, self.server.output()
+            self.counts[folder] = json.loads(counts.read_text())["any"]
+            self.reference[folder] = digest(model)
+            checkpoint.remove(place / f"after-{folder}")
+            os.system(f"cp -a {model} {place}/after-{folder}")
+
+    def fresh(self) -> Path:
+        self.number += 1
+        return self.place / f"model-{self.number}"
+
+    def before(self, folder: str) -> Path:
+        """A model that is about to learn a folder."""
+        model = self.fresh()
+        if folder == "second":
+            os.system(f"cp -a {self.place}/after-first {model}")
+        return model
+
+    def typed(self, model: Path, folder: str) -> tuple[str, ...]:
+        return ("learn", str(model), str(self.place / folder), "--epochs", "2")
+
+    def check(self, model: Path, folder: str) -> None:
+        """Type the same again; the model must be the known one, and be removed."""
+        code = self.server.do(*self.typed(model, folder))
+        assert code == 0, self.server.output()
+        assert digest(model) == self.reference[folder]
+        checkpoint.remove(model)
+
+    def is_untouched(self, model: Path, folder: str) -> None:
+        """Whatever happened, the model answers: as before, or as after."""
+        if versions.is_model(model):
+            assert versions.load(model)[0] in ((1, 2) if folder == "second" else (1,))
+        else:
+            assert folder == "first"
+
+    def faulted(self, fault: str, folder: str) -> int:
+        model = self.before(folder)
+        code = self.server.do(*self.typed(model, folder), fault=fault)
+        self.is_untouched(model, folder)
+        if code == 0:
+            assert digest(model) == self.reference[folder]
+        else:
+            self.check(model, folder)
+        return code
+
+
+@pytest.fixture(scope="module")
+def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[School]:
+    place = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else tmp_path_factory.mktemp("school")
+    place = place / f"randpath-school-{os.getpid()}"
+    place.mkdir()
+    school = School(place)
+    yield school
+    school.server.close()
+    checkpoint.remove(place)
+
+
+@pytest.mark.parametrize("folder", ["first", "second"])
+def test_killed_at_some_operations(school: School, folder: str) -> None:
+    for n in (2, school.counts[folder] // 2, school.counts[folder] - 3):
+        assert school.faulted(f"kill@any:{n}", folder) == -signal.SIGKILL
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("folder", ["first", "second"])
+def test_killed_at_every_second_operation(school: School, folder: str) -> None:
+    for n in range(1, school.counts[folder] + 1, 2):
+        assert school.faulted(f"kill@any:{n}", folder) == -signal.SIGKILL
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("folder", ["first", "second"])
+@pytest.mark.parametrize("kind", ["enospc", "enospc+", "eio+", "eacces+"])
+def test_every_20th_operation_fails(school: School, folder: str, kind: str) -> None:
+    for n in range(1, school.counts[folder] + 1, 20):
+        assert school.faulted(f"{kind}@any:{n}", folder) == (74 if kind.endswith("+") else 0), school.server.output()
+
+
+def stop(school: School, folder: str, rng: random.Random) -> None:
+    model = school.before(folder)
+    pid = school.server.start(*school.typed(model, folder))
+    while not (model / "lock.json").exists():
+        time.sleep(0.005)
+    time.sleep(rng.uniform(0.05, 1.0))
+    number = rng.choice([signal.SIGINT, signal.SIGTERM])
+    os.kill(pid, number)
+    code = school.server.wait()
+    assert code in (0, 128 + number), school.server.output()
+    assert "Traceback" not in school.server.output()
+    if code:
+        assert "type the same command again" in school.server.output().replace("\n", " ")
+        school.is_untouched(model, folder)
+        school.check(model, folder)
+    else:
+        assert digest(model) == school.reference[folder]
+
+
+def test_stopped(school: School) -> None:
+    stop(school, "second", random.Random(1))
+
+
+@pytest.mark.faults
+def test_stopped_at_20_random_times(school: School) -> None:
+    for seed in range(20):
+        stop(school, ("first", "second")[seed % 2], random.Random(seed))
+
+
+def test_a_damaged_version_is_named_and_left_behind(school: School) -> None:
+    model = school.fresh()
+    os.system(f"cp -a {school.place}/after-second {model}")
+    file = versions.place(model, 2) / "weights.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.unlink()  # it may be linked
+    file.write_bytes(data)
+    assert school.server.do("info", str(model)) == 65
+    assert "version 2 of the model is damaged" in school.server.output().replace("\n", " ")
+    assert f"randpath rollback {model}" in school.server.output().replace("\n", " ")
+    assert school.server.do("rollback", str(model)) == 0
+    assert school.server.do("info", str(model)) == 0
