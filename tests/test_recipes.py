@@ -1,0 +1,45 @@
+"""The recipes are sound, and the recorded results keep what they promise."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from randpath.experiment import Experiment
+
+ROOT = Path(__file__).parents[1]
+RECIPES = sorted(p.stem for p in (ROOT / "src" / "randpath" / "recipes").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_has_both_variants_labelled(name):
+    recipe = importlib.import_module(f"randpath.recipes.{name}")
+    for variant in ("paper", "tuned"):
+        experiment = getattr(recipe, variant)
+        assert isinstance(experiment, Experiment)
+        assert (experiment.recipe, experiment.variant) == (name, variant)
+        assert Experiment.from_json(json.loads(json.dumps(experiment.to_json()))) == experiment
+
+
+def final(recipe: str, method: str, variant: str, changed: str = "") -> dict[int, float]:
+    """Final accuracy by seed, of the runs whose command ends with these changes."""
+    file = ROOT / "docs" / "results" / f"{recipe}.json"
+    results = json.loads(file.read_text()) if file.exists() else []
+    return {
+        r["seed"]: r["accuracy"][-1]
+        for r in results
+        if (r["method"], r["variant"]) == (method, variant) and r["command"].partition(" --set ")[2] == changed
+    }
+
+
+def test_the_demo_reaches_95_percent_on_five_seeds():
+    accuracies = final("digits_5", "rps", "tuned")
+    assert set(accuracies) >= {0, 1, 2, 3, 4}
+    assert min(accuracies.values()) >= 0.95
+
+
+def test_mnist_tuned_reaches_a_mean_of_97_5_percent():
+    accuracies = final("mnist_5", "rps", "tuned")
+    assert set(accuracies) >= {0, 1, 2}
+    assert sum(accuracies.values()) / len(accuracies) >= 0.975
