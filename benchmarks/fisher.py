@@ -1,4 +1,4 @@
-"""Per-image squared gradients: a loop of single images against vmap over a chunk, side by side in one run, one thread."""
+"""Per-image squared gradients: a loop of single images against vmap over a chunk, in one run, on one thread."""
 
 import time
 
