@@ -28,6 +28,7 @@ from randpath.stream import Task, hold_out
 from randpath.train import predict
 
 FORMAT = 1  # of model.json; an unknown one is refused
+REPORTED = {"k", "again", "classes_added", "path", "saturation", "switched", "accuracy_new", "accuracy_old", "notes"}
 Label = Hashable
 
 
@@ -226,7 +227,7 @@ class Model:
             for c, data in part.items():
                 if not 0 <= c < len(names) or data.shape != plan.shape:
                     raise Damaged(f"exemplars of class {c} and shape {data.shape}")
-        model.names, model.history = names, list(document["history"])
+        model.names, model.history = names, _checked(document["history"], model.method.net, len(names))
         model.temperature, model.threshold = float(document["temperature"]), float(document["threshold"])
         if not (model.temperature > 0 and 0 <= model.threshold <= 1):
             raise Damaged("its calibration is out of range")
@@ -272,6 +273,19 @@ def _digests(data: Dataset) -> list[bytes]:
 
 def _chosen(part: Mapping[int, Dataset], keep: Mapping[int, Sequence[bool]]) -> dict[int, Dataset]:
     return {c: data.take(np.flatnonzero(keep[c])) for c, data in part.items() if any(keep[c])}
+
+
+def _checked(history: Any, net: PathNetwork, num_classes: int) -> list[dict[str, Any]]:
+    """The history, if it tells of every class once, task by task."""
+    entries: list[dict[str, Any]] = list(history)
+    for entry in entries:
+        if not isinstance(entry, dict) or not set(entry) >= REPORTED or type(entry["k"]) is not int:
+            raise Damaged("its history is not one")
+        if [len(row) for row in entry["path"]] != [net.M] * net.L:
+            raise Damaged("its history has paths of another network")
+    if sum(len(entry["classes_added"]) for entry in entries) != num_classes or entries[0]["again"] != 0:
+        raise Damaged("its history does not tell where its classes came from")
+    return entries
 
 
 def _check_weights(plan: Plan, saved: Saved, paths: Mapping[str, Any], num_classes: int) -> None:
