@@ -66,10 +66,22 @@ def results_table(lines: list[dict[str, Any]]) -> Table:
             _or_dash(line["forgetting"], "{:.2%}"),
             _or_dash(line["saturation"], "{:+.2f}"),
             {True: "yes", False: "no", None: "-"}[line["switched"]],
-            f"{line['parameters_trained']:,} / {line['parameters']:,}",
+            f"{_short(line['parameters_trained'])} / {_short(line['parameters'])}",
             f"{line['seconds']:.1f}",
         )
     return table
+
+
+def _short(n: int) -> str:
+    """A count in at most five characters, so that the table fits in 80 columns.
+
+    >>> _short(950), _short(53602), _short(72_260_000)
+    ('950', '53.6k', '72.3M')
+    """
+    for unit, size in (("M", 1_000_000), ("k", 1_000)):
+        if n >= size:
+            return f"{n / size:.3g}{unit}"
+    return str(n)
 
 
 def _or_dash(value: float | None, form: str) -> str:
