@@ -80,6 +80,11 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     checkpoint.remove(place)
 
 
+def within(seconds: float) -> float:
+    """So many seconds on a machine with nothing else to do."""
+    return seconds * max(1.0, 3 * os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def fresh_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "randpath.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -210,7 +215,7 @@ def interrupt(arena: Arena, number: signal.Signals, after: float, twice: bool = 
     except ProcessLookupError:
         pass
     code = arena.server.wait()
-    assert time.monotonic() - begun < (1 if twice else 10)
+    assert time.monotonic() - begun < within(1 if twice else 10)
     if code != 0:
         assert code == 128 + number, arena.server.output()
         if not twice:
@@ -425,11 +430,24 @@ def test_other_data_are_refused(
 ) -> None:
     run = partial_run(arena, random.Random(1))
     load = experiment.data.load
-    monkeypatch.setattr(experiment.data, "load", lambda name: replace(load(name), fingerprint="0" * 64))
+    monkeypatch.setattr(experiment.data, "load", lambda name, **_: replace(load(name), fingerprint="0" * 64))
     assert type_here("resume", str(run)) == 64
     assert "the data of digits: fingerprint" in capfd.readouterr().err
     monkeypatch.undo()
     arena.check(run)
+
+
+def test_changed_files_are_named(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    load, run = experiment.data.load, arena.fresh()
+
+    def begin(files: dict[str, str]) -> None:
+        source = replace(load("digits"), fingerprint=str(files), files=files)
+        monkeypatch.setattr(experiment.data, "load", lambda name, **_: source)
+        next(experiment.steps(tuned, run))
+
+    begin({"a.png": "1", "b.png": "2", "c.png": "3"})
+    with pytest.raises(experiment.Changed, match=r"edited: a\.png\n.*removed: c\.png\n.*added: d\.png"):
+        begin({"a.png": "9", "b.png": "2", "d.png": "4"})
 
 
 @pytest.mark.parametrize(
@@ -464,11 +482,11 @@ def test_a_second_run_in_one_directory_is_refused_within_a_second(arena: Arena) 
     with checkpoint.lock(run):
         begun = time.monotonic()
         assert arena.server.do("resume", str(run)) == 73
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < within(1)
         assert f"process {os.getpid()} on " in arena.server.output().replace("\n", " ")
-        begun = time.monotonic()
-        assert fresh_process("resume", str(run)).returncode == 73
-        assert time.monotonic() - begun < 3  # with the start of Python, but without that of torch
+        code = "import sys; from randpath import cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules"
+        done = subprocess.run([sys.executable, "-c", code, "resume", str(run)], capture_output=True, check=False)
+        assert done.returncode == 73, done.stderr
     arena.check(run)
 
 
