@@ -151,5 +151,5 @@ def count_flops(net: nn.Module, shape: tuple[int, ...]) -> int:
 
     size = (1, shape[2], shape[0], shape[1]) if len(shape) == 3 else (1, *shape)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        net(torch.zeros(size))
+        net.cpu()(torch.zeros(size))
     return int(counter.get_total_flops())

@@ -74,9 +74,10 @@ class RPS:
         previous = self.previous if going_on else self._present() if self.revisit and k > 1 else None
         teacher = None if k == 1 else self._folded(previous) if going_on else fold(self.net, self.P_ts).cpu()
         if self.k == 0 or self.k in S:
-            self.P_fixed = self.P_ts
-            paths = candidates(self.N, self.P_fixed, rng(s.seed, "paths", k))
+            P_fixed = self.P_ts
+            paths = candidates(self.N, P_fixed, rng(s.seed, "paths", k))
         else:
+            P_fixed = self.P_fixed
             paths = [self.P]
 
         data: Dataset = Joined([*self.memory.train.values(), task.train])
@@ -84,7 +85,7 @@ class RPS:
             backbone=s.backbone,
             seed=s.seed,
             weights={name: tensor.cpu() for name, tensor in self.net.weights(self.P_ts).items()},
-            P_fixed=self.P_fixed,
+            P_fixed=P_fixed,
             num_classes=task.classes.stop,
             data=data,
             val=Joined([*self.memory.val.values(), task.val]),
@@ -106,14 +107,15 @@ class RPS:
         finished = sorted(trials, key=lambda trial: trial.index)
         torch.set_num_threads(s.threads)
         winner = best(finished)
-        if not winner.path ^ (winner.path & self.P_fixed):
+        if not winner.path ^ (winner.path & P_fixed):
             notes.append(
                 "the path lies wholly in frozen modules: only the skips, the attention and the head were trained"
             )
 
         self.net.load_weights(winner.weights)
         self.net.to(s.device)
-        self.P, self.k, self.S, self.again, self.previous = winner.path, k, S, again, previous
+        self.P, self.P_fixed, self.k, self.S = winner.path, P_fixed, k, S
+        self.again, self.previous = again, previous
         features = self._features if s.herding else None
         self.memory.update(task.train, task.val, (s.seed, k, *call), features)
         mu_sat = self._saturation()
