@@ -18,7 +18,7 @@ from randpath.network import PathAttention, PathLayer, PathNetwork
 from randpath.path import Path
 
 Affine = nn.Conv2d | nn.Linear
-M = TypeVar("M", bound=nn.Module)
+Kind = TypeVar("Kind", bound=nn.Module)
 
 
 class FoldedLayer(nn.Module):
@@ -90,33 +90,29 @@ def _without_batch_norm(module: nn.Module) -> list[nn.Module]:
     return steps
 
 
-def _empty(kind: type[M], *sizes: Any, **more: Any) -> M:
+def _empty(kind: type[Kind], *sizes: Any, **more: Any) -> Kind:
     """A layer whose weights are not drawn: they are copied in next, and the global generator is left alone."""
-    layer: M = torch.nn.utils.skip_init(kind, *sizes, **more)  # type: ignore[no-untyped-call]
+    layer: Kind = torch.nn.utils.skip_init(kind, *sizes, **more)  # type: ignore[no-untyped-call]
     return layer
 
 
-def _conv(like: nn.Conv2d | None, weight: Tensor, bias: Tensor | None, groups: int = 1) -> nn.Conv2d:
+def _conv(like: nn.Conv2d, weight: Tensor, bias: Tensor | None, groups: int = 1) -> nn.Conv2d:
     """A convolution with the step and padding of `like` and copies of these weights; always with a bias."""
     outputs, inputs, *kernel = weight.shape
-    stride, padding = (1, 0) if like is None else (like.stride, like.padding)
-    conv = _empty(nn.Conv2d, inputs * groups, outputs, tuple(kernel), stride, padding, groups=groups)
+    stride, padding = like.stride, like.padding
+    conv = _empty(
+        nn.Conv2d, inputs * groups, outputs, tuple(kernel), stride, padding, groups=groups, device=weight.device
+    )
     assert conv.bias is not None
     conv.weight.copy_(weight)
-    conv.bias.copy_(torch.zeros(outputs) if bias is None else bias)
+    conv.bias.copy_(weight.new_zeros(outputs) if bias is None else bias)
     return conv
 
 
 def _affine(like: Affine, weight: Tensor, bias: Tensor, groups: int = 1) -> nn.Module:
     if isinstance(like, nn.Conv2d):
         return _conv(like, weight, bias, groups)
-    if groups > 1:  # a grouped linear map is a grouped 1 x 1 convolution
-        return nn.Sequential(
-            nn.Unflatten(1, (-1, 1, 1)),
-            _conv(None, weight[:, :, None, None], bias, groups),
-            nn.Flatten(),
-        )
-    linear = _empty(nn.Linear, weight.shape[1], weight.shape[0])
+    linear = _empty(nn.Linear, weight.shape[1], weight.shape[0], device=weight.device)
     linear.weight.copy_(weight)
     linear.bias.copy_(bias)
     return linear

@@ -108,7 +108,7 @@ class PathNetwork(nn.Module):
         return len(self.head.bias)
 
     def features(self, x: Tensor, path: Path | None = None) -> Tensor:  # (b, D)
-        path = path or Path.full(self.L, self.M)
+        path = Path.full(self.L, self.M) if path is None else path
         for layer, row in zip(self.layers, path.rows):
             x = layer(x, row)
         pooled: Tensor = self.pool(x)
@@ -152,7 +152,7 @@ class PathNetwork(nn.Module):
     def weights(self, path: Path) -> dict[str, Tensor]:
         """All that `path` needs: parameters and buffers of its modules, the skips, the attention and the head."""
         off = tuple(f"layers.{l}.parallel.{m}." for l, m in Path.full(self.L, self.M) ^ path)  # noqa: E741
-        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(off or ("!",))}
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(off)}
 
     def num_parameters(self, path: Path) -> int:
         """How many numbers `path` has learned: modules, skips, attention and head."""

@@ -86,7 +86,9 @@ def candidates(N: int, P_fixed: Path, rng: np.random.Generator) -> list[Path]:
         unused = M - sum(row)
         possible *= unused + (1 if unused < M else 0)
     found: dict[Path, Path] = {}
-    while len(found) < min(N, possible):
+    draws = 0
+    while len(found) < min(N, possible) and draws < 1000 * N:  # a rare union is not waited for
         P = Path.random(L, M, rng)
         found.setdefault(P_fixed | P, P)
+        draws += 1
     return list(found.values())

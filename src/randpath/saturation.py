@@ -34,7 +34,7 @@ def relative_saturation(traces: Sequence[float]) -> float | None:
 
 def saturation(net: PathNetwork, P: Path, P_ts: Path, exemplars: Dataset, augment: Augment) -> float | None:
     """mu_sat of path P on all exemplars; the network runs forward on P_ts."""
-    if not len(exemplars) or len(np.unique(exemplars.labels)) == 0:
+    if not len(exemplars):
         return None
     tensors = net.parameters_of_path(P)
     n = min(SET_SIZE, len(tensors) // 2)
@@ -42,4 +42,4 @@ def saturation(net: PathNetwork, P: Path, P_ts: Path, exemplars: Dataset, augmen
     chunks = np.array_split(np.arange(len(exemplars)), max(1, len(exemplars) // 128))
     batches = ((augment.plain(x.to(device)), y.to(device)) for x, y in exemplars.batches(chunks))
     I = fisher_max(net, P_ts, [*tensors[:n], *tensors[-n:]], batches)  # noqa: E741
-    return relative_saturation([i.double().sum().item() for i in I])
+    return relative_saturation([i.cpu().double().sum().item() for i in I])

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as Directory
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from randpath.images import Dataset, Index
 from randpath.keyed import rng
 
 Key = tuple[int | str, ...]
+OPTIMIZERS = ("adam", "adamw", "sgd")
+SCHEDULES = ("halve", "one_cycle", "cosine")
 Terms = Mapping[str, tuple[float, Tensor]]  # name -> (weight, value); the loss is the weighted sum
 Tick = Callable[[float], object]  # told the share that is done after each step; raises Stopped to end the fit there
 
@@ -50,17 +52,28 @@ class Training:
 
     epochs: int = 50
     batch: int = 128  # the paper is silent; its protocol's own repository uses 128
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: str = "adam"
     lr: float = 1e-3
     weight_decay: float = 0.0  # "we do not use any weight or network regularization scheme"
     momentum: float = 0.9  # of sgd, Nesterov's
-    schedule: Literal["halve", "one_cycle", "cosine"] = "halve"
+    schedule: str = "halve"
     halve_after: tuple[float, ...] = (0.4, 0.6, 0.8)  # of the epochs: 20, 30 and 40 of 50
     warm_up: float = 0.2  # of the steps of one_cycle
     smoothing: float = 0.0  # of the labels
     small_side: int | None = None  # pictures are shrunk to this side at first: cheaper steps, nearly the same accuracy
     small_share: float = 0.75  # of the epochs
     save_seconds: float = 30.0  # how often an unfinished fit is saved, at an epoch's end
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"training.{name} must be {', '.join(allowed)}; got {getattr(self, name)!r}")
+        for name in ("epochs", "batch"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"training.{name} must be a whole number of at least 1, got {getattr(self, name)!r}")
+        for name in ("lr", "weight_decay", "momentum", "warm_up", "smoothing", "small_share", "save_seconds"):
+            if not isinstance(getattr(self, name), int | float) or not getattr(self, name) >= 0:
+                raise ValueError(f"training.{name} must be a number of at least 0, got {getattr(self, name)!r}")
 
     def lr_at(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole fit.
@@ -201,7 +214,7 @@ class _Run:
     def close_epoch(self, lr: float, validate: Callable[[], float | None] | None) -> None:
         for name, buffer in self.buffers.items():
             if not torch.isfinite(buffer).all():
-                raise Diverged(f"batch-norm statistic {name}", self.epoch, lr, math.nan, self.losses)
+                raise Diverged(f"batch-norm statistic {name}", (self.epoch + 1) * self.step, lr, math.nan, self.losses)
         losses = {f"loss_{name}": total / self.step for name, total in self.sums.items()}
         validation = validate() if validate is not None else None
         self.log.append({"epoch": self.epoch + 1, "lr": lr, **losses, "validation": validation})
@@ -256,9 +269,7 @@ def _optimizer(params: list[nn.Parameter], training: Training) -> torch.optim.Op
         return torch.optim.Adam(groups, training.lr)
     if training.optimizer == "adamw":
         return torch.optim.AdamW(groups, training.lr)
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(groups, training.lr, momentum=training.momentum, nesterov=True)
-    raise ValueError(f"optimizer must be adam, adamw or sgd, got {training.optimizer!r}")
+    return torch.optim.SGD(groups, training.lr, momentum=training.momentum, nesterov=training.momentum > 0)
 
 
 @torch.no_grad()

@@ -35,8 +35,8 @@ def render(faults: Iterable[Fault]) -> list[str]:
     return [*lines, f"{severe} faults, {len(ordered) - severe} cautions" if lines else "no faults"]
 
 
-def inspect(tree: Tree, tick: Tick | None = None) -> tuple[list[Fault], dict[str, str]]:
-    """The faults of the structure and of every file, and the SHA-256 of every file that could be read."""
+def inspect(tree: Tree, tick: Tick | None = None) -> tuple[list[Fault], dict[str, Seen]]:
+    """The faults of the structure and of every file, and what was seen of each file."""
     seen: dict[str, Seen] = {}
     files = [picture.file for picture in tree.pictures]
     parts = [files[i : i + 64] for i in range(0, len(files), 64)]
@@ -49,7 +49,7 @@ def inspect(tree: Tree, tick: Tick | None = None) -> tuple[list[Fault], dict[str
                 tick(len(seen), len(files))
     faults = [*tree.faults, *(look.fault for look in seen.values() if look.fault is not None)]
     faults += _duplicates(tree.pictures, seen)
-    return faults, {file: look.content for file, look in seen.items() if look.content}
+    return faults, seen
 
 
 def _look(root: Path, file: str) -> Seen:

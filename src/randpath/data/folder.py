@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from randpath.data._tree import Fault, Picture, scan
-from randpath.data.check import Tick, inspect
+from randpath.data.check import Seen, Tick, inspect
 from randpath.images import DataError, Files, Source
 from randpath.keyed import rng
 
@@ -20,7 +20,7 @@ def load(
     has no test split of its own, the share `test` of each class is drawn for it, the same on every machine.
     """
     tree = scan(Path(folder))
-    faults, content = inspect(tree, tick)
+    faults, seen = inspect(tree, tick)
     severe = [fault for fault in faults if fault.severe]
     hopeless = [fault for fault in severe if fault.drop is None]
     if hopeless or (severe and not skip_bad):
@@ -33,7 +33,7 @@ def load(
         raise DataError(f"no picture in {folder} can be used", where=str(folder), next=f"randpath check {folder}")
     skipped += [f"{name}: no picture is left" for name in sorted({p.label for p in tree.pictures} - set(names))]
     pictures = [picture for picture in pictures if picture.label in names]
-    drawn = _drawn(pictures, test)
+    drawn = _drawn(pictures, test, seen)
     number = {name: i for i, name in enumerate(names)}
     parts = [[p for p in pictures if (p.file in drawn) == wanted] for wanted in (False, True)]
     train, held = (
@@ -46,7 +46,7 @@ def load(
     )
     digest = hashlib.sha256(repr(names).encode())
     for p in pictures:
-        digest.update(repr((p.split, p.label, p.file, content[p.file])).encode())
+        digest.update(repr((p.split, p.label, p.file, seen[p.file].content)).encode())
     return Source(
         "folder",
         train,
@@ -56,22 +56,26 @@ def load(
         std=(0.229, 0.224, 0.225),
         mirror=True,
         fingerprint=digest.hexdigest(),
-        files={p.file: content[p.file] for p in pictures},
+        files={p.file: seen[p.file].content for p in pictures},
         skipped=tuple(skipped),
     )
 
 
-def _drawn(pictures: list[Picture], share: float) -> set[str]:
-    """The files for test: those of the test split, or a share of each class; every class keeps one for training."""
+def _drawn(pictures: list[Picture], share: float, seen: dict[str, Seen]) -> set[str]:
+    """The files for test: those of the test split, or a share of each class; every class keeps one for training.
+
+    Copies of a picture are one draw: a picture that was trained on is no test.
+    """
     if any(picture.split for picture in pictures):
         return {picture.file for picture in pictures if picture.split == "test"}
-    by_class: dict[str, list[str]] = {}
+    by_class: dict[str, dict[str, list[str]]] = {}
     for picture in pictures:
-        by_class.setdefault(picture.label, []).append(picture.file)
+        by_class.setdefault(picture.label, {}).setdefault(seen[picture.file].pixels, []).append(picture.file)
     drawn: set[str] = set()
-    for label, own in by_class.items():
+    for label, copies in by_class.items():
+        own = list(copies.values())
         number = min(len(own) - 1, max(1, round(len(own) * share))) if share else 0
-        drawn.update(own[i] for i in rng("folder", "test", label).permutation(len(own))[:number])
+        drawn.update(file for i in rng("folder", "test", label).permutation(len(own))[:number] for file in own[i])
     return drawn
 
 
