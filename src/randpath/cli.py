@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
@@ -31,6 +32,7 @@ EXIT_CODES = {
     "Locked": 73,
     "DiskTrouble": 74,
     "WorkerLost": 70,
+    "FloatingPointError": 70,
     "ValueError": 64,
     "OSError": 74,
 }
@@ -56,6 +58,7 @@ def bench(
     seed: int = 0,
     out: Path | None = None,
     record: bool = False,
+    skip_bad: bool = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
 ) -> int:
     """Run a recipe: learn its tasks one after another, testing after each.
@@ -74,28 +77,39 @@ def bench(
         The run directory; default runs/RECIPE-METHOD-VARIANT-SEED.
     record
         Append the result to docs/results/RECIPE.json of the present directory.
+    skip_bad
+        Leave out the faulty files of a folder of pictures; the run lists them in skipped.json.
     set_
         Change one setting, e.g. --set training.epochs=10 --set options.threshold=2
     """
-    chosen = _recipe(recipe)
-    experiment: Experiment = getattr(chosen, variant)
-    if method is not None and method != experiment.method:
-        from dataclasses import replace
-
-        experiment = replace(experiment, method=method, options={})
-    experiment = experiment.changed("seed", seed)
-    experiment = experiment.with_settings(set_)
-    name = experiment.recipe or Path(recipe).stem
-    directory = out or Path("runs") / f"{name}-{experiment.method}-{variant}-{seed}"
+    _check_recipe(recipe)
+    name = Path(recipe).stem
+    directory = out or Path("runs") / f"{name}-{method or 'rps'}-{variant}-{seed}"
     if (directory / "experiment.json").exists():
         raise UsageError(
             f"{directory} holds a run already; type: randpath resume {directory}   (or choose another --out)"
         )
     if record:
         _results_file(name)
-    changes = "".join(f" --set {setting}" for setting in set_)
-    command = f"randpath bench {recipe} --variant {variant} --method {experiment.method} --seed {seed}{changes}"
-    return _run(lambda: experiment, directory, command, record)
+    if skip_bad:
+        set_ = (*set_, "skip_bad=true")
+    changes = "".join(f" --set {shlex.quote(setting)}" for setting in set_)
+    command = f"randpath bench {recipe} --variant {variant} --method {method or 'rps'} --seed {seed}{changes}"
+
+    def experiment() -> "Experiment":
+        from dataclasses import replace
+
+        chosen = getattr(_recipe(recipe), variant, None)
+        if chosen is None:
+            raise UsageError(f"{recipe} does not define {variant!r}")
+        if method is not None and method != chosen.method:
+            chosen = replace(chosen, method=method, options={})
+        changed: Experiment = replace(chosen, recipe=name, variant=variant, seed=seed).with_settings(set_)
+        if changed.seed != seed:
+            raise UsageError("the seed is set by --seed")
+        return changed
+
+    return _run(experiment, directory, command, record)
 
 
 @app.command
@@ -187,21 +201,30 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
     return 0
 
 
+def _check_recipe(name: str) -> None:
+    """Refuse a recipe that is not there, without importing anything."""
+    here = sorted(p.stem for p in (Path(__file__).parent / "recipes").glob("[a-z]*.py"))
+    if name.endswith(".py") and not Path(name).is_file():
+        raise UsageError(f"there is no recipe file {name}")
+    if not name.endswith(".py") and name not in here:
+        raise UsageError(f"there is no recipe {name!r}; there are {', '.join(here)}, or give a .py file")
+
+
 def _recipe(name: str) -> ModuleType:
     import importlib
     import importlib.util
 
-    if name.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(name).stem, name)
-        if spec is None or spec.loader is None or not Path(name).exists():
-            raise UsageError(f"there is no recipe file {name}")
-        module = importlib.util.module_from_spec(spec)
+    if not name.endswith(".py"):
+        return importlib.import_module(f"randpath.recipes.{name}")
+    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
         spec.loader.exec_module(module)
-        return module
-    here = sorted(p.stem for p in (Path(__file__).parent / "recipes").glob("[a-z]*.py"))
-    if name not in here:
-        raise UsageError(f"there is no recipe {name!r}; there are {', '.join(here)}, or give a .py file")
-    return importlib.import_module(f"randpath.recipes.{name}")
+    except Exception as error:
+        raise UsageError(f"the recipe {name} cannot be read: {type(error).__name__}: {error}") from error
+    return module
 
 
 def _num_tasks(experiment: "Experiment") -> int:

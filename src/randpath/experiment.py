@@ -18,7 +18,8 @@ from randpath import checkpoint, data, metrics
 from randpath.augment import Augment
 from randpath.backbones import Backbone
 from randpath.images import Source, changes
-from randpath.method import Map, Method, Setting, State, Work, count_flops
+from randpath.memory import Memory
+from randpath.method import Map, Method, Setting, State, Work, check_device, count_flops
 from randpath.methods import METHODS
 from randpath.network import Attention
 from randpath.stream import TaskStream
@@ -109,8 +110,12 @@ def make_method(experiment: Experiment, source: Source) -> Method:
     e = experiment
     if e.method not in METHODS:
         raise ValueError(f"there is no method {e.method!r}; there are {', '.join(METHODS)}")
-    if e.device.startswith("cuda") and not torch.cuda.is_available():
-        raise DeviceMissing(f"device {e.device!r} is not there")
+    check_device(e.device)
+    if e.training.small_side and (e.backbone == "mlp" or e.attention == "conv"):
+        raise ValueError(
+            f"training.small_side={e.training.small_side} shrinks the pictures, but {e.backbone} with attention "
+            f"{e.attention} takes one size only: add --set training.small_side=null"
+        )
     setting = Setting(
         backbone=Backbone(e.backbone, source.train.shape, e.modules, e.attention, e.width),
         training=e.training,
@@ -126,10 +131,6 @@ def make_method(experiment: Experiment, source: Source) -> Method:
         return METHODS[e.method](setting, **e.options)  # type: ignore[call-arg]
     except TypeError as error:
         raise ValueError(f"method {e.method}: {error}") from None
-
-
-class DeviceMissing(RuntimeError):
-    """The device that was asked for is not in this machine."""
 
 
 class Changed(ValueError):
@@ -186,6 +187,7 @@ def steps(
     cumulative = METHODS[experiment.method].cumulative if experiment.method in METHODS else False
     stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative)
     method = make_method(experiment, source)
+    Memory(experiment.memory).require_room(len(stream.class_names))  # now, not at the task that fills it
     saved = _begin(experiment, directory, stream, command, inexact)
     begun = saved.documents["run"]
     lines: dict[str, list[dict[str, Any]]] = {name: saved.documents[name] for name in ("metrics", "epochs", "times")}
@@ -200,6 +202,7 @@ def steps(
     for k in range(len(lines["metrics"]) + 1, stream.num_tasks + 1):
         began = time.monotonic()
         place = directory / "work" / f"task-{k}"
+        whole = not place.exists()  # else an earlier process spent time on it that nobody counted
         task = stream.task(k)
         tick(0.0)
         learned = method.learn(task, Work(map, place, tick))
@@ -219,13 +222,13 @@ def steps(
             "parameters_trained": learned.parameters_trained,
             "parameters": learned.parameters,
             "megabytes": _megabytes(state_now),
-            "flops": count_flops(method.inference(), source.train.shape),
+            "flops": count_flops(method.logits, source.train.shape, experiment.device),
         }
         lines["metrics"].append(metric)
         lines["epochs"] += [
             {"k": k, "loss_ce": None, "loss_dist": None, "validation": None, **line} for line in learned.epochs
         ]
-        spent = {"k": k, "seconds": round(time.monotonic() - began, 2)}
+        spent = {"k": k, "seconds": round(time.monotonic() - began, 2), "whole": whole}
         lines["times"].append(spent)
         checkpoint.write_tensors(directory / "predictions" / f"{k}.safetensors", everything)
         documents = {"run": begun, "state": state_now.document, **lines}
@@ -252,6 +255,7 @@ def _begin(
         "class_order": list(stream.class_order),
         "class_names": list(stream.class_names),
         "command": command,
+        "commits": [commit()],
     }
     now = checkpoint.parse_document(checkpoint.encode_document(now))  # lists for tuples
     file, place = directory / "experiment.json", directory / "checkpoints"
@@ -273,6 +277,7 @@ def _begin(
         text = "\n  ".join([f"{directory} was begun with something else:", *differ, *elsewhere])
         raise Changed(text, None if differ else f"to go on all the same, type: randpath resume {directory} --inexact")
     before["experiment"] = now["experiment"]  # what is free to change
+    before["commits"] = sorted({*before["commits"], *now["commits"]}, key=str)
     if elsewhere:
         before["inexact"] = sorted({*before.get("inexact", []), *elsewhere})
     checkpoint.write_document(file, before)
@@ -341,14 +346,15 @@ def result(directory: Directory, command: str) -> dict[str, Any]:
         "parameters": lines[-1]["parameters"],
         "megabytes": lines[-1]["megabytes"],
         "flops": lines[-1]["flops"],
-        "seconds": round(sum(line["seconds"] for line in times), 1),
+        # None if a task was interrupted: the time before that was not counted.
+        "seconds": round(sum(line["seconds"] for line in times), 1) if all(t["whole"] for t in times) else None,
         "saturation": [line["saturation"] for line in lines],
         "switched": [line["switched"] for line in lines],
         "data_fingerprint": document["data_fingerprint"],
         "command": command,
         "versions": {k: v for k, v in document["environment"].items() if k != "machine"},
         "machine": document["environment"]["machine"],
-        "commit": commit(),
+        "commit": ", ".join(str(c) for c in document["commits"]),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 

@@ -76,6 +76,7 @@ class Memory:
         features: Callable[[Dataset], np.ndarray] | None = None,
     ) -> None:
         """Take in the classes of a task and shrink the shares of the old ones; `features` asks for herding."""
+        self.train, self.val = dict(self.train), dict(self.val)  # a copy of this memory keeps its own
         for part, data in ((self.train, train), (self.val, val)):
             for c in np.unique(data.labels).tolist():
                 own = np.flatnonzero(data.labels == c)

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from randpath.augment import Augment
 from randpath.backbones import Backbone
-from randpath.fold import fold
 from randpath.images import Dataset
+from randpath.network import PathNetwork
 from randpath.objective import cross_entropy
 from randpath.path import Path
 from randpath.stream import Task
-from randpath.train import Terms, Tick, Training, fit, quiet
+from randpath.train import Terms, Tick, Training, fit, predict, quiet
+
+NO_REPLAY = "the memory's budget is 0: nothing is replayed, so old classes will be forgotten"
 
 Map = Callable[..., Iterable[Any]]  # the signature of the builtin map; results may arrive in any order
 
@@ -79,9 +81,6 @@ class Method(Protocol):
     def logits(self, x: Tensor) -> Tensor:
         """One logit a class seen, for a normalised batch."""
 
-    def inference(self) -> nn.Module:
-        """The network that answers, frozen and plain, on the CPU or where it was trained."""
-
     def state_dict(self) -> State: ...
 
     def load_state_dict(self, state: State) -> None: ...
@@ -122,8 +121,15 @@ class Plain:
             q: Tensor = self.net(x, self.path)
         return q
 
-    def inference(self) -> nn.Module:
-        return fold(self.net, self.path)
+    def features(self, data: Dataset) -> np.ndarray:
+        return unit_features(self.net, self.path, data, self.setting)
+
+
+def unit_features(net: PathNetwork, path: Path, data: Dataset, setting: Setting) -> np.ndarray:
+    """Features of unit length, as iCaRL's herding takes them."""
+    net.eval()
+    f = predict(lambda x: net.features(x, path), data, setting.augment, setting.device)
+    return nn.functional.normalize(f).numpy()
 
 
 def check_task(task: Task, shape: tuple[int, ...], seen: int) -> None:
@@ -145,11 +151,23 @@ def check_task(task: Task, shape: tuple[int, ...], seen: int) -> None:
         raise ValueError(f"task {task.k} teaches {task.classes}, but {seen} classes are known so far")
 
 
-def count_flops(net: nn.Module, shape: tuple[int, ...]) -> int:
-    """FLOPs (two a multiply-add) of one item through `net`."""
+class DeviceMissing(RuntimeError):
+    """The device that was asked for is not in this machine."""
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that this machine does not have."""
+    try:
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise DeviceMissing(f"device {device!r} is not there: {str(error).splitlines()[0]}") from error
+
+
+def count_flops(logits: Callable[[Tensor], Tensor], shape: tuple[int, ...], device: str = "cpu") -> int:
+    """FLOPs (two a multiply-add) of one item."""
     from torch.utils.flop_counter import FlopCounterMode
 
     size = (1, shape[2], shape[0], shape[1]) if len(shape) == 3 else (1, *shape)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        net.cpu()(torch.zeros(size))
+        logits(torch.zeros(size, device=device))
     return int(counter.get_total_flops())

@@ -17,9 +17,8 @@ from torch import nn
 from randpath import calibration
 from randpath.backbones import Backbone
 from randpath.checkpoint import Damaged, Saved
-from randpath.experiment import DeviceMissing
 from randpath.images import Dataset, Joined
-from randpath.method import State, Work, count_flops
+from randpath.method import State, Work, check_device, count_flops
 from randpath.metrics import confusion
 from randpath.network import PathNetwork
 from randpath.path import Path
@@ -69,7 +68,7 @@ class Model:
         method.setting = replace(method.setting, training=training, budget=self.plan.budget, device=self.device)
         memory.budget = self.plan.budget
         try:
-            if again:
+            if again or len(self.plan.shape) == 3:  # equal vectors are nothing odd; equal pictures are copies
                 train, val = self._without_doubles(train, val)
             old = Joined(list(memory.val.values())) if memory.val else None
             was = None if old is None else self.logits(old).argmax(axis=1)
@@ -233,14 +232,6 @@ class Model:
             raise Damaged("its calibration is out of range")
         model._freeze()
         return model
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have."""
-    try:
-        torch.empty(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise DeviceMissing(f"device {device!r} is not there: {str(error).splitlines()[0]}") from error
 
 
 def encode_label(label: Label) -> Any:

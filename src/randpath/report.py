@@ -52,7 +52,7 @@ def table(recipe: str, results: list[Result], published: list[Result]) -> str:
             f"| {method} | {variant} | {changed} | {len(same)} | {_percent([r['accuracy'][-1] for r in same])} "
             f"| {_percent([r['average'] for r in same])} | {_percent(forgetting) if forgetting else '-'} "
             f"| {_mean([r['parameters'] for r in same]):,.0f} | {_mean([r['megabytes'] for r in same]):.1f} "
-            f"| {_mean([r['seconds'] for r in same]) / 60:.1f} |"
+            f"| {_minutes([r['seconds'] for r in same])} |"
         )
     for row in published:
         if row["recipe"] == recipe:
@@ -91,6 +91,12 @@ def pages(root: Path) -> list[Path]:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+def _minutes(seconds: list[float | None]) -> str:
+    """The mean over the runs that were not interrupted."""
+    known = [s for s in seconds if s is not None]
+    return f"{_mean(known) / 60:.1f}" if known else "-"
 
 
 def _percent(values: list[float]) -> str:

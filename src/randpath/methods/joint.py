@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from randpath.method import Learned, Plain, Setting, State, Work, check_task
 from randpath.stream import Task
@@ -23,9 +23,6 @@ class Joint:
 
     def logits(self, x: Tensor) -> Tensor:
         return self.plain.logits(x)
-
-    def inference(self) -> nn.Module:
-        return self.plain.inference()
 
     def state_dict(self) -> State:
         return State({"weights": dict(self.plain.net.state_dict())}, {})

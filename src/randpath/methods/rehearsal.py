@@ -2,11 +2,11 @@
 
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from randpath.images import Joined
 from randpath.memory import Memory
-from randpath.method import Learned, Plain, Setting, State, Work, check_task
+from randpath.method import NO_REPLAY, Learned, Plain, Setting, State, Work, check_task
 from randpath.objective import log_counts
 from randpath.stream import Task
 
@@ -28,14 +28,13 @@ class Rehearsal:
         data = Joined([*self.memory.train.values(), task.train])
         counts = log_counts(data.labels, task.classes.stop) if self.balanced else None
         learned = self.plain.train(task, data, work, counts)
-        self.memory.update(task.train, task.val, (s.seed, task.k))
+        self.memory.update(task.train, task.val, (s.seed, task.k), self.plain.features if s.herding else None)
+        if s.budget == 0 and task.k == 1:
+            learned.notes.append(NO_REPLAY)
         return learned
 
     def logits(self, x: Tensor) -> Tensor:
         return self.plain.logits(x)
-
-    def inference(self) -> nn.Module:
-        return self.plain.inference()
 
     def state_dict(self) -> State:
         return State({"weights": dict(self.plain.net.state_dict()), **self.memory.tensors()}, {})

@@ -3,11 +3,11 @@
 `switch_every=J` with attention "none" is the 2019 RPS-Net, which switches after every J tasks.
 """
 
+import copy
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,13 +15,12 @@ from randpath.fold import fold
 from randpath.images import Dataset, Joined
 from randpath.keyed import rng
 from randpath.memory import Memory
-from randpath.method import Learned, Setting, State, Work, check_task
+from randpath.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
 from randpath.objective import log_counts, phi
 from randpath.path import Path, candidates
 from randpath.saturation import saturation
 from randpath.selection import Job, Trial, best, train_candidate
 from randpath.stream import Task
-from randpath.train import predict
 
 
 class RPS:
@@ -68,7 +67,7 @@ class RPS:
         self.memory.require_room(task.classes.stop)
         notes = []
         if s.budget == 0 and k == 1:
-            notes.append("the memory's budget is 0: nothing is replayed, so old classes will be forgotten")
+            notes.append(NO_REPLAY)
 
         S = [j for j in self.S if j < k]  # a switch noted after a task that goes on is taken back
         previous = self.previous if going_on else self._present() if self.revisit and k > 1 else None
@@ -101,27 +100,40 @@ class RPS:
             threads=s.threads if len(paths) == 1 else s.search_threads,
         )
         if len(paths) == 1 or work.map is map:
-            trials: Iterable[Trial] = map(partial(train_candidate, job, tick=work.tick), enumerate(paths))
+            trials: Iterable[Trial] = (
+                train_candidate(job, (i, P), lambda done, i=i: work.tick((i + done) / len(paths)))  # type: ignore[misc]
+                for i, P in enumerate(paths)
+            )
         else:
             trials = work.map(partial(train_candidate, job), enumerate(paths))
         finished = sorted(trials, key=lambda trial: trial.index)
         torch.set_num_threads(s.threads)
         winner = best(finished)
+        notes += [f"candidate {trial.index} diverged: {trial.failure}" for trial in finished if trial.failure]
         if not winner.path ^ (winner.path & P_fixed):
             notes.append(
                 "the path lies wholly in frozen modules: only the skips, the attention and the head were trained"
             )
 
-        self.net.load_weights(winner.weights)
-        self.net.to(s.device)
-        self.P, self.P_fixed, self.k, self.S = winner.path, P_fixed, k, S
-        self.again, self.previous = again, previous
-        features = self._features if s.herding else None
-        self.memory.update(task.train, task.val, (s.seed, k, *call), features)
-        mu_sat = self._saturation()
+        net = s.backbone.build(s.seed)
+        net.load_weights(job.weights)
+        net.load_weights(winner.weights)
+        net.to(s.device)
+        P_ts = P_fixed | winner.path
+        memory = copy.copy(self.memory)
+        features = partial(unit_features, net, P_ts, setting=s) if s.herding else None
+        memory.update(task.train, task.val, (s.seed, k, *call), features)
+        mu_sat = None
+        if len(memory):
+            mu_sat = saturation(net, winner.path, P_ts, Joined(memory.exemplars()), s.augment)
+        if mu_sat is None and k == 1 and s.budget:
+            notes.append("mu_sat cannot be measured with one class: the path is kept")
         switched = k % self.switch_every == 0 if self.switch_every else mu_sat is not None and mu_sat >= self.threshold
-        if switched:
-            self.S.append(k)
+
+        # All that could fail is done: now, and not before, the method changes.
+        self.net, self.memory = net, memory
+        self.P, self.P_fixed, self.k, self.S = winner.path, P_fixed, k, [*S, k] if switched else S
+        self.again, self.previous = again, previous
         return Learned(
             epochs=[line for trial in finished for line in trial.epochs],
             parameters_trained=winner.parameters_trained,
@@ -180,15 +192,3 @@ class RPS:
         if self.gamma is not None:
             return self.gamma
         return (len(task.train) + len(task.val)) / self.setting.budget if self.setting.budget else 1.0
-
-    def _saturation(self) -> float | None:
-        if not len(self.memory):
-            return None
-        exemplars = Joined(self.memory.exemplars())
-        return saturation(self.net, self.P, self.P_ts, exemplars, self.setting.augment)
-
-    def _features(self, data: Dataset) -> np.ndarray:
-        """Unit-length features, as iCaRL's herding takes them."""
-        self.net.eval()
-        f = predict(lambda x: self.net.features(x, self.P_ts), data, self.setting.augment, self.setting.device)
-        return nn.functional.normalize(f).numpy()
