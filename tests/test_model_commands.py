@@ -29,7 +29,10 @@ def start(*arguments: object) -> "subprocess.Popen[str]":
 
 def run(*arguments: object, code: int = 0) -> str:
     process = start(*arguments)
-    out, err = process.communicate(timeout=300)
+    try:
+        out, err = process.communicate(timeout=900)
+    finally:
+        process.kill()
     assert process.returncode == code, (process.returncode, out, err)
     assert "Traceback" not in err, err
     return out if code == 0 or "--json" in arguments else out + err

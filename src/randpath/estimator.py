@@ -69,6 +69,8 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(
         self, X: ArrayLike, y: ArrayLike | Sequence[Hashable], classes: ArrayLike | None = None, *, fresh: bool
     ) -> "PathClassifier":
+        if y is None:
+            raise ValueError("PathClassifier requires y to be passed, but the target y is None")
         items, labels = self._items(X, y, fresh)
         if classes is not None and (unknown := set(labels) - set(_labels(classes))):
             raise ValueError(f"y has the label {unknown.pop()!r}, which is not in classes")
@@ -108,7 +110,8 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable label of each item."""
-        chosen: np.ndarray = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        chosen: np.ndarray = self.classes_[best]
         return chosen
 
     def is_unknown(self, X: ArrayLike) -> np.ndarray:
@@ -205,7 +208,7 @@ def _labels(y: ArrayLike | Sequence[Hashable]) -> list[Hashable]:
             return list(y)
     array = np.asarray(y)
     if array.ndim == 0:
-        raise ValueError("y must be a list of labels, got one number")
+        raise ValueError("y must be a list of labels, got a single one")
     array = column_or_1d(array, warn=True)
     if array.dtype.kind in "fc":
         check_classification_targets(array)
