@@ -61,7 +61,7 @@ def results_table(lines: list[dict[str, Any]]) -> Table:
         new, seen = line["classes"][seen:], len(line["classes"])
         table.add_row(
             str(line["k"]),
-            ", ".join(new) if len(new) <= 4 else f"{new[0]} .. {new[-1]} ({len(new)})",
+            ", ".join(new) if len(", ".join(new)) <= 12 else f"{len(new)} new",
             f"{line['accuracy']:.2%}",
             _or_dash(line["forgetting"], "{:.2%}"),
             _or_dash(line["saturation"], "{:+.2f}"),

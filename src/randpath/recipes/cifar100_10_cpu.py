@@ -21,7 +21,8 @@ tuned = Experiment(
     options={"N": 1, "balanced": True, "gamma": 1.0, "threshold": 1.0},
 )
 
-# The paper's settings, scaled to these machines: N = 2 candidates of 2 epochs each, as many image visits as `tuned`.
+# The paper's settings, scaled to these machines: N = 2 candidates of 2 epochs each, at most as many image visits as
+# `tuned` has.
 paper = replace(
     tuned,
     variant="paper",
