@@ -202,18 +202,24 @@ class Server:
         self.process.stdout.close()
 
 
-def digest(run: Path) -> str:
-    """One hash of weights, exemplars, paths, metrics and predictions; nothing unfinished may lie about."""
+def digest(run: Path) -> dict[str, str]:
+    """The SHA-256 of each file of weights, exemplars, paths, metrics and predictions; nothing unfinished may lie about.
+
+    The commits of the checkout that ran it are no result, and may move while the tests run.
+    """
     left = [path for path in run.rglob("*") if path.name.startswith(".tmp-") or path.name == "work"]
     assert not left, left
     files = [run / "metrics.jsonl", run / "epochs.jsonl", *(run / "predictions").iterdir()]
     for task in (run / "checkpoints").iterdir():
         if ".bad" not in task.name:
             files += [path for path in task.iterdir() if path.name not in ("MANIFEST.json", "times.json")]
-    total = hashlib.sha256()
+    found = {}
     for path in sorted(files):
-        total.update(f"{path.relative_to(run)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return total.hexdigest()
+        data = path.read_bytes()
+        if path.name == "run.json":
+            data = json.dumps({**json.loads(data), "commits": None}, sort_keys=True).encode()
+        found[str(path.relative_to(run))] = hashlib.sha256(data).hexdigest()
+    return found
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class Arena:
 
     def __init__(self, place: Path) -> None:
         self.place, self.server = place, Server(place)
-        self.references: dict[int, str] = {}
+        self.references: dict[int, dict[str, str]] = {}
         self.counts: dict[str, int] = {}
         self.number = 0
 
@@ -38,7 +38,7 @@ class Arena:
         self.number += 1
         return self.place / f"run-{self.number}"
 
-    def reference(self, seed: int = 0) -> str:
+    def reference(self, seed: int = 0) -> dict[str, str]:
         if seed not in self.references:
             run, counts = self.fresh(), self.place / "counts"
             assert self.server.do(*self.server.begin(run, "--seed", str(seed)), counts=counts) == 0, (
