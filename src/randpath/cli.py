@@ -15,8 +15,9 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 
+from randpath.ask_commands import check, data, evaluate, export, info, predict
 from randpath.command import Stop, UsageError
-from randpath.model_commands import check, data, evaluate, export, info, learn, predict, rename, rollback
+from randpath.model_commands import learn, rename, rollback
 
 if TYPE_CHECKING:
     from randpath.experiment import Experiment

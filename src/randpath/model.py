@@ -65,7 +65,13 @@ class Model:
         again = int(np.count_nonzero(labels < len(self.names)))
         exemplars = memory.train, memory.val
         training = self.plan.training(len(train) + sum(map(len, memory.train.values())))
-        method.setting = replace(method.setting, training=training, budget=self.plan.budget, device=self.device)
+        method.setting = replace(
+            method.setting,
+            training=training,
+            augment=self.plan.augment(),
+            budget=self.plan.budget,
+            device=self.device,
+        )
         memory.budget = self.plan.budget
         try:
             if again or len(self.plan.shape) == 3:  # equal vectors are nothing odd; equal pictures are copies

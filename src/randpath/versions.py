@@ -66,6 +66,8 @@ def load(directory: Path, version: int | None = None) -> tuple[int, Saved]:
     try:
         return number, checkpoint.load(place(directory, number))
     except Damaged as error:
+        if version is None and current(directory) != number:  # a writer was quicker, and removed what we began to read
+            return load(directory)
         raise advised(error, directory, number) from error
 
 

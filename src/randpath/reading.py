@@ -1,0 +1,87 @@
+"""What the commands on models and pictures share: reading both, and printing. torch is imported inside."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from randpath import checkpoint, versions
+from randpath.command import Bar, UsageError
+
+if TYPE_CHECKING:
+    from randpath.images import Dataset, Source
+    from randpath.model import Model
+
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+
+
+def print_json(document: dict[str, Any]) -> int:
+    print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+    return 0
+
+
+def open_model(model: Path, device: str = "cpu") -> "Model":
+    number, saved = versions.load(model)
+
+    from randpath.model import Model
+
+    try:
+        return Model.restore(saved, device)
+    except checkpoint.Damaged as error:
+        raise versions.advised(error, model, number) from error
+
+
+def picture_shape(model: "Model") -> tuple[int, int, int]:
+    if len(model.plan.shape) != 3:
+        raise UsageError("this model takes feature vectors, not pictures", "PathClassifier.load, in Python")
+    h, w, c = model.plan.shape
+    return h, w, c
+
+
+def pictures_in(folder: Path, shape: tuple[int, int, int] | None, skip_bad: bool) -> "Source":
+    """The pictures at the model's size; a new model takes 32 x 32, or 64 x 64 where most pictures are larger."""
+    from dataclasses import replace
+
+    from randpath.data.folder import load
+
+    with Bar(f"looking at {folder}") as bar:
+        size = _size(folder) if shape is None else shape[0]
+        source = load(
+            folder, size=size, test=0.0, skip_bad=skip_bad, tick=lambda done, total: bar.show(done / max(total, 1))
+        )
+    if shape is None or tuple(shape) == source.train.shape:
+        return source
+    return replace(source, train=_reshaped(source.train, shape), test=_reshaped(source.test, shape))
+
+
+def _reshaped(data: "Dataset", shape: tuple[int, int, int]) -> "Dataset":
+    from randpath.images import Files
+
+    assert isinstance(data, Files)
+    return Files([data.item(i) for i in range(len(data))], data.labels, shape)
+
+
+def _size(folder: Path) -> int:
+    """32 where at least half of (at most 200) pictures have no side above 48, else 64."""
+    import warnings
+
+    from PIL import Image
+
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp", ".bmp"))
+    sides = []
+    for file in files[:: max(1, len(files) // 200)]:
+        try:
+            with Image.open(file) as image:
+                sides.append(min(image.size))
+        except Exception:  # Pillow raises a dozen kinds; whatever is wrong, the check that follows will name it
+            continue
+    return 32 if not sides or sorted(sides)[len(sides) // 2] <= 48 else 64
+
+
+def capacity(entry: dict[str, Any]) -> str:
+    if entry["saturation"] is None:
+        return "capacity: not measured yet (one class, or no pictures kept)"
+    what = "a new path will be opened for the next classes" if entry["switched"] else "reusing the path"
+    return f"capacity: mu_sat {entry['saturation']:+.2f}, {what}"

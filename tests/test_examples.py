@@ -1,0 +1,29 @@
+"""The examples run, on few pictures."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+DATA = Path(os.environ.get("RANDPATH_DATA", Path.home() / "randpath-data"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["features.py"], "learned (9,): right on"),
+        (["grow.py", "--images", "20", "--first", "4", "--more", "1", "--epochs", "1"], "it now knows 5 classes"),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, list) else "",
+)
+def test_example(arguments, says):
+    if arguments[0] == "grow.py" and not (DATA / "cifar100").is_dir():
+        pytest.skip("CIFAR-100 is not on this machine: randpath data cifar100")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANDPATH_DATA": str(DATA), "PYTHONWARNINGS": "error"}
+    command = [sys.executable, str(EXAMPLES / arguments[0]), *arguments[1:]]
+    process = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    assert process.returncode == 0, process.stderr
+    assert says in process.stdout
