@@ -100,9 +100,11 @@ def bench(
     def experiment() -> "Experiment":
         from dataclasses import replace
 
+        from randpath.experiment import Experiment
+
         chosen = getattr(_recipe(recipe), variant, None)
-        if chosen is None:
-            raise UsageError(f"{recipe} does not define {variant!r}")
+        if not isinstance(chosen, Experiment):
+            raise UsageError(f"{recipe} does not define {variant!r} as an Experiment")
         if method is not None and method != chosen.method:
             chosen = replace(chosen, method=method, options={})
         changed: Experiment = replace(chosen, recipe=name, variant=variant, seed=seed).with_settings(set_)
@@ -130,14 +132,21 @@ def resume(run: Path, *, inexact: bool = False, record: bool = False) -> int:
 
     if not (run / "experiment.json").exists():
         raise UsageError(f"{run} is not a run directory: it has no experiment.json")
-    document = checkpoint.read_document(run / "experiment.json")
+    try:
+        document = checkpoint.read_document(run / "experiment.json")
+        command = document["command"]
+    except (checkpoint.Damaged, LookupError, TypeError) as error:
+        raise checkpoint.Damaged(
+            f"{run / 'experiment.json'} is damaged ({error}); the newest directory in {run / 'checkpoints'} holds its "
+            "contents as the entry of run.json"
+        ) from error
 
     def experiment() -> "Experiment":
         from randpath.experiment import Experiment
 
         return Experiment.from_json(document["experiment"])
 
-    return _run(experiment, run, document["command"], record, inexact)
+    return _run(experiment, run, command, record, inexact)
 
 
 @app.command
@@ -159,7 +168,7 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
     with checkpoint.lock(directory), Stop() as stop:
         from randpath import experiment as experiments
         from randpath.screen import Progress, results_table
-        from randpath.train import Stopped
+        from randpath.train import Diverged, Stopped
         from randpath.workers import process_map
 
         experiment = get()
@@ -185,6 +194,10 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
                 ):
                     lines.append(line)
                     progress.finished(line)
+            except Diverged as error:
+                error.kept = f"the {len(lines)} tasks before this one, in {directory}"
+                error.next = f"a lower learning rate, in another --out: --set training.lr={error.lr / 10:g}"
+                raise
             except Stopped:
                 progress.say(f"stopped; {len(lines)} tasks are committed, the unfinished one is saved. To go on, type:")
                 progress.say(f"  randpath resume {directory}")

@@ -5,11 +5,13 @@ import os
 import platform
 import subprocess
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path as Directory
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -54,6 +56,28 @@ class Experiment:
     search_threads: int = 1
     processes: int = 1  # that train candidates side by side; no result depends on it
 
+    def __post_init__(self) -> None:
+        """Refuse what no run could use, with the name of the setting, before anything is written."""
+        whole = {"padding": 0, "memory": 0, "seed": 0, "modules": 1, "threads": 1, "search_threads": 1, "processes": 1}
+        for name, least in whole.items():
+            _demand(_is_whole(getattr(self, name), least), name, f"a whole number of at least {least}", self)
+        for name in ("width", "size"):
+            value = getattr(self, name)
+            _demand(value is None or _is_whole(value, 1), name, "a whole number of at least 1, or null", self)
+        for name in ("herding", "skip_bad"):
+            _demand(isinstance(getattr(self, name), bool), name, "true or false", self)
+        for name in ("dataset", "method", "backbone", "device"):
+            _demand(isinstance(getattr(self, name), str) and getattr(self, name) != "", name, "a name", self)
+        _demand(self.attention in get_args(Attention), "attention", ", ".join(get_args(Attention)), self)
+        degrees = isinstance(self.degrees, int | float) and 0 <= self.degrees <= 180
+        _demand(degrees, "degrees", "a number from 0 to 180", self)
+        groups = isinstance(self.tasks, tuple) and len(self.tasks) > 0
+        _demand(_is_whole(self.tasks, 1) or groups, "tasks", "a number of tasks, or a list of sizes or of names", self)
+        order = self.class_order
+        named = isinstance(order, tuple) and all(isinstance(name, str) for name in order)
+        known = order == "natural" or _is_whole(order, 0) or named
+        _demand(known, "class_order", '"natural", a seed of at least 0 or a list of names', self)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -77,8 +101,9 @@ class Experiment:
             if inner not in (f.name for f in fields(Training)):
                 raise ValueError(f"training has no {inner!r}; it has {', '.join(f.name for f in fields(Training))}")
             return replace(self, training=replace(self.training, **{inner: _tuples(value)}))
-        if outer not in known or inner or outer in ("options", "training"):
-            raise ValueError(f"there is no setting {key!r}; there are {', '.join(known)}, training.*, options.*")
+        plain = [name for name in known if name not in ("options", "training")]
+        if outer not in plain or inner:
+            raise ValueError(f"there is no setting {key!r}; there are {', '.join(plain)}, training.*, options.*")
         return replace(self, **{outer: _tuples(value)})
 
     def with_settings(self, settings: Sequence[str]) -> "Experiment":
@@ -98,6 +123,15 @@ class Experiment:
                 value = text
             experiment = experiment.changed(key, value)
         return experiment
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _demand(good: bool, name: str, what: str, experiment: Experiment) -> None:
+    if not good:
+        raise ValueError(f"{name} must be {what}; got {getattr(experiment, name)!r}")
 
 
 def _tuples(value: Any) -> Any:
@@ -127,10 +161,11 @@ def make_method(experiment: Experiment, source: Source) -> Method:
         threads=e.threads,
         search_threads=e.search_threads,
     )
-    try:
-        return METHODS[e.method](setting, **e.options)  # type: ignore[call-arg]
-    except TypeError as error:
-        raise ValueError(f"method {e.method}: {error}") from None
+    options = [name for name in signature(METHODS[e.method]).parameters if name != "setting"]
+    for name in e.options:
+        if name not in options:
+            raise ValueError(f"method {e.method} has no option {name!r}; it has {', '.join(options) or 'none'}")
+    return METHODS[e.method](setting, **e.options)  # type: ignore[call-arg]
 
 
 class Changed(ValueError):
@@ -261,6 +296,8 @@ def _begin(
     file, place = directory / "experiment.json", directory / "checkpoints"
     found = checkpoint.latest(place)
     if found is None:
+        if file.exists():
+            warnings.warn(f"{directory} has lost its checkpoints: it begins again", stacklevel=2)
         checkpoint.write_document(file, now)
         checkpoint.write_document(directory / "files.json", dict(stream.source.files))
         checkpoint.write_document(directory / "skipped.json", list(stream.source.skipped))
@@ -277,7 +314,7 @@ def _begin(
         text = "\n  ".join([f"{directory} was begun with something else:", *differ, *elsewhere])
         raise Changed(text, None if differ else f"to go on all the same, type: randpath resume {directory} --inexact")
     before["experiment"] = now["experiment"]  # what is free to change
-    before["commits"] = sorted({*before["commits"], *now["commits"]}, key=str)
+    before["commits"] = sorted({*before.get("commits", []), *now["commits"]}, key=str)
     if elsewhere:
         before["inexact"] = sorted({*before.get("inexact", []), *elsewhere})
     checkpoint.write_document(file, before)

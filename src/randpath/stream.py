@@ -109,7 +109,7 @@ def _order(class_order: ClassOrder, names: Sequence[str]) -> tuple[int, ...]:
     absent = [name for name in names if name not in set(class_order)]
     for fault, which in (("unknown", unknown), ("named twice", twice), ("left out", absent)):
         if which:
-            raise ValueError(f"class order: {fault}: {', '.join(which[:10])}")
+            raise ValueError(f"class order: {fault}: {', '.join(map(str, which[:10]))}")
     return tuple(number[name] for name in class_order)
 
 

@@ -34,6 +34,7 @@ class Diverged(Exception):
     def __init__(self, what: str, step: int, lr: float, gradient: float, losses: list[float]):
         super().__init__(what, step, lr, gradient, losses)  # all arguments, so that it can cross processes
         self.what, self.step, self.lr, self.gradient, self.losses = what, step, lr, gradient, losses
+        self.kept = self.next = ""  # for the user, where somebody knows
 
     def __str__(self) -> str:
         return (

@@ -40,8 +40,14 @@ class RPS:
         balanced: bool = False,  # balanced softmax in L_ce: ours, for `tuned`
         revisit: bool = False,  # keep task k's teacher, so that a later call can go on with task k
     ):
-        if N < 1:
-            raise ValueError(f"at least one candidate must be tried, got N = {N}")
+        for name, value, least in (("N", N, 1), ("switch_every", switch_every, 1)):
+            if not (value is None and name != "N") and not (isinstance(value, int) and value >= least):
+                raise ValueError(f"option {name} must be a whole number of at least {least}, got {value!r}")
+        for name, number in (("threshold", threshold), ("gamma", gamma), ("temperature", temperature)):
+            if not (number is None and name == "gamma") and not isinstance(number, int | float):
+                raise ValueError(f"option {name} must be a number, got {number!r}")
+        if not temperature > 0:
+            raise ValueError(f"option temperature must be above 0, got {temperature!r}")
         self.setting, self.N, self.threshold, self.switch_every = setting, N, threshold, switch_every
         self.gamma, self.temperature, self.balanced = gamma, temperature, balanced
         self.revisit = revisit
