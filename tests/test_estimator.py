@@ -225,7 +225,7 @@ def test_a_larger_budget_may_be_given_later():
 
 
 def test_a_missing_device_is_named():
-    from randpath.experiment import DeviceMissing
+    from randpath.method import DeviceMissing
 
     with pytest.raises(DeviceMissing, match="cuda"):
         quick(device="cuda").fit(*of(0, 1))
