@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from randpath import checkpoint
-from randpath.experiment import Changed, DeviceMissing, Experiment, environment, result, run, steps
+from randpath.experiment import Changed, Experiment, environment, result, run, steps
+from randpath.method import DeviceMissing
 from randpath.train import Stopped, Training
 from randpath.workers import process_map
 
@@ -142,6 +143,23 @@ def test_unknown_settings_methods_and_options_are_named():
     assert not Path("unused").exists()
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "tasks=2.5", "tasks=true", "tasks=[]", "class_order=[0,1]", "class_order=-1", "threads=0", "width=-1", "width=0",
+        "degrees=abc", "dataset=3", 'dataset=""', "skip_bad=maybe", "processes=0", "memory=abc", "padding=-1",
+        "attention=foo", "modules=0", "seed=-1", "options.N=0", "options.threshold=abc", "options.switch_every=0",
+        "options.temperature=0", "training.epochs=0", "training.batch=abc", "training.lr=fast", "training.lr=-1",
+        "training.optimizer=lion", "training.schedule=constant", "memory=3", "backbone=resnet", "training.small_side=16",
+        "options=3", "training=3", "nonsense=1", "memory",
+    ],
+)  # fmt: skip
+def test_a_setting_that_no_run_can_use_is_refused_before_anything_is_written(setting, tmp_path):
+    with pytest.raises(ValueError):
+        next(steps(TINY.with_settings([setting]), tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_missing_device_is_named(tmp_path):
     import torch
 
@@ -202,7 +220,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(tmp_path):
         (["bench", "nonesuch"], 64, "there is no recipe 'nonesuch'; there are"),
         (["bench", "digits_5", "--sed", "1"], 64, "--seed"),
         (["bench", "digits_5", "--set", "memory"], 64, "key=value"),
-        (["bench", "digits_5", "--set", "memory=-3"], 64, "0 or more"),
+        (["bench", "digits_5", "--set", "memory=-3"], 64, "memory must be a whole number of at least 0"),
         (["bench", "digits_5", "--set", "device=cuda"], 69, "cuda"),
         (["bench", "digits_5", "--set", "training.optimizer=sgd", "--set", "training.lr=1e30"], 70, "not finite"),
         (["bench", "digits_5", "--record"], 64, "docs/results"),

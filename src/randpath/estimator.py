@@ -211,7 +211,8 @@ def _labels(y: ArrayLike | Sequence[Hashable]) -> list[Hashable]:
         raise ValueError("y must be a list of labels, got a single one")
     array = column_or_1d(array, warn=True)
     if array.dtype.kind in "fc":
-        check_classification_targets(array)
+        with np.errstate(invalid="ignore"):  # it casts before it refuses
+            check_classification_targets(array)
     plain: list[Hashable] = array.tolist()
     return plain
 

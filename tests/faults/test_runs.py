@@ -462,7 +462,7 @@ def test_changed_settings_are_refused_with_old_and_new(arena: Arena, key: str) -
         inner = document["experiment"]
         for name in outer:
             inner = inner[name]  # type: ignore[index]
-        inner[last] = {"attention": "none", "class_order": 1993}.get(last, 7)  # type: ignore[index]
+        inner[last] = {"attention": "none", "class_order": 1993, "memory": 77}.get(last, 7)  # type: ignore[index]
 
     edited(run, change)
     assert arena.server.do("resume", str(run)) == 64, arena.server.output()
