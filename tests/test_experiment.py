@@ -146,12 +146,12 @@ def test_unknown_settings_methods_and_options_are_named():
 @pytest.mark.parametrize(
     "setting",
     [
-        "tasks=2.5", "tasks=true", "tasks=[]", "class_order=[0,1]", "class_order=-1", "threads=0", "width=-1", "width=0",
-        "degrees=abc", "dataset=3", 'dataset=""', "skip_bad=maybe", "processes=0", "memory=abc", "padding=-1",
+        "tasks=2.5", "tasks=true", "tasks=[]", "class_order=[0,1]", "class_order=-1", "threads=0", "width=-1",
+        "width=0", "degrees=abc", "dataset=3", 'dataset=""', "skip_bad=maybe", "processes=0", "memory=abc", "padding=-1",
         "attention=foo", "modules=0", "seed=-1", "options.N=0", "options.threshold=abc", "options.switch_every=0",
         "options.temperature=0", "training.epochs=0", "training.batch=abc", "training.lr=fast", "training.lr=-1",
-        "training.optimizer=lion", "training.schedule=constant", "memory=3", "backbone=resnet", "training.small_side=16",
-        "options=3", "training=3", "nonsense=1", "memory",
+        "training.optimizer=lion", "training.schedule=constant", "memory=3", "backbone=resnet",
+        "training.small_side=16", "options=3", "training=3", "nonsense=1", "memory",
     ],
 )  # fmt: skip
 def test_a_setting_that_no_run_can_use_is_refused_before_anything_is_written(setting, tmp_path):
