@@ -2,7 +2,7 @@
 
 randpath data cifar100
 python examples/commands.py --images 20                                     a minute
-python examples/commands.py --record docs/results/commands.json             all pictures
+python examples/commands.py --record docs/results/examples/commands.json             all pictures
 """
 
 import argparse

@@ -3,7 +3,7 @@
 randpath data cifar100
 python examples/grow.py                      all pictures; about half an hour on two cores
 python examples/grow.py --images 20          a minute: what the tests run
-python examples/grow.py --record docs/results/grow.json
+python examples/grow.py --record docs/results/examples/grow.json
 """
 
 import argparse

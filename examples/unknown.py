@@ -1,6 +1,6 @@
 """How well is "unknown" said? Learn 50 classes of CIFAR-100, then ask about test pictures of these and of 50 others.
 
-    python examples/unknown.py --record docs/results/unknown.json
+    python examples/unknown.py --record docs/results/examples/unknown.json
 
 AUROC: the chance that a picture of a known class gets a higher confidence than one of a class never learned.
 """
