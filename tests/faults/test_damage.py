@@ -291,9 +291,9 @@ def test_hostile_tensor_files_are_refused(tmp_path: Path) -> None:
     refused = 0
     for name, data in hostile_tensor_files(canary):
         path = write_with_manifest(tmp_path / "hostile", {"w.safetensors": data})
-        memory, begun = peak_megabytes(), time.monotonic()
+        memory, begun = peak_megabytes(), time.process_time()
         assert is_noticed(path), name
-        assert time.monotonic() - begun < 2, name
+        assert time.process_time() - begun < 2, name  # of CPU: the machine may be busy
         assert peak_megabytes() - memory < 64 + len(data) / 1e6, name
         shutil.rmtree(path)
         refused += 1
