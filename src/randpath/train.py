@@ -185,6 +185,7 @@ class _Run:
             if module.training
             for kind, buffer in module.named_buffers(recurse=False)
         }
+        self.statistics = [buffer for buffer in self.buffers.values() if buffer.is_floating_point()]
         try:
             found = checkpoint.latest(place) if place is not None else None
         except checkpoint.Damaged:  # all of them: begun again, the fit costs time but ends the same
@@ -200,22 +201,26 @@ class _Run:
         if after_backward is not None:
             after_backward()
         gradients = [p.grad for p in self.params.values() if p.grad is not None]
+        # One number each for the gradients and for the statistics that this step's forward pass has moved.
         norm = torch.nn.utils.get_total_norm(gradients)
-        values = torch.stack([total.detach(), norm, *(value.detach() for _, value in terms.values())]).tolist()
+        statistics = torch.nn.utils.get_total_norm(self.statistics) if self.statistics else torch.zeros_like(norm)
+        losses = [total.detach(), *(value.detach() for _, value in terms.values())]
+        *values, gradient, statistic = torch.stack([*losses, norm, statistics]).tolist()
         self.losses = [*self.losses[-19:], values[0]]
-        if not all(map(math.isfinite, values)):
-            what = "the gradient" if math.isfinite(values[0]) else "the loss"
-            raise Diverged(what, step, lr, values[1], self.losses)
+        for what, numbers in (
+            ("the loss", values),
+            ("the gradient", [gradient]),
+            ("a batch-norm statistic", [statistic]),
+        ):
+            if not all(map(math.isfinite, numbers)):
+                raise Diverged(what, step, lr, gradient, self.losses)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
-        for name, value in zip(terms, values[2:]):
+        for name, value in zip(terms, values[1:]):
             self.sums[name] = self.sums.get(name, 0.0) + value
 
     def close_epoch(self, lr: float, validate: Callable[[], float | None] | None) -> None:
-        for name, buffer in self.buffers.items():
-            if not torch.isfinite(buffer).all():
-                raise Diverged(f"batch-norm statistic {name}", (self.epoch + 1) * self.step, lr, math.nan, self.losses)
         losses = {f"loss_{name}": total / self.step for name, total in self.sums.items()}
         validation = validate() if validate is not None else None
         self.log.append({"epoch": self.epoch + 1, "lr": lr, **losses, "validation": validation})
