@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from randpath import data
 from randpath.data import folder
@@ -307,3 +308,21 @@ class TestFingerprint:
         for junk in ("", "[]", '{"a.png": 3}', '{"a.png": [1, 2, 3]}'):
             remembered.write_text(junk)
             assert digests(tmp_path / "d", ["a.png"]) != first
+
+
+def test_copies_of_a_picture_are_drawn_to_one_side(tmp_path):
+    """A picture that was trained on is no test, whatever its file is called."""
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        for i in range(20):
+            picture = Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+            picture.save(tmp_path / label / f"{i}.png")
+            picture.save(tmp_path / label / f"{i}-again.png")
+    source = folder.load(tmp_path, size=8)
+    train, test = (
+        {x.tobytes() for part in data.batches([np.arange(len(data))]) for x in part[0].numpy()}
+        for data in (source.train, source.test)
+    )
+    assert len(source.test) == 2 * 2 * 4  # a fifth of the 20 pictures of each class, both copies
+    assert not train & test
