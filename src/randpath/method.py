@@ -101,15 +101,16 @@ class Plain:
     def train(self, task: Task, data: Dataset, work: Work, log_counts: Tensor | None = None) -> Learned:
         """Cross-entropy over all classes seen, on `data`."""
         s = self.setting
+        training = s.training.of_task(task.k)
         torch.set_num_threads(s.threads)
         self.net.grow_head(task.classes.stop)
         params = self.net.train_only(self.path)
 
         def loss(x: Tensor, y: Tensor, step: int) -> Terms:
-            return {"ce": (1.0, cross_entropy(self.net(x), y, log_counts, s.training.smoothing))}
+            return {"ce": (1.0, cross_entropy(self.net(x), y, log_counts, training.smoothing))}
 
         epochs = fit(
-            self.net, params, data, loss, s.training, s.augment,
+            self.net, params, data, loss, training, s.augment,
             key=(s.seed, "task", task.k), place=work.at("fit"), tick=work.tick,
         )  # fmt: skip
         size = self.net.num_parameters(self.path)

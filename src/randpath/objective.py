@@ -1,5 +1,6 @@
 """The incremental learning objective: L = L_ce + phi(k, gamma) * L_dist (section 3.4)."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,3 +56,12 @@ def phi(k: int, gamma: float, switches: Sequence[int]) -> float:
     if not switches or k <= switches[0]:
         return 1.0
     return (k - switches[0]) * gamma
+
+
+def phi_by_ratio(old: int, new: int, gamma: float) -> float:
+    """Our controller, for `tuned`: gamma * sqrt(old classes / new classes), more for more that is to be kept.
+
+    >>> phi_by_ratio(90, 10, 1.5), phi_by_ratio(0, 10, 1.5)
+    (4.5, 0.0)
+    """
+    return gamma * math.sqrt(old / max(new, 1))

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as Directory
 from typing import Any
 
@@ -52,6 +52,7 @@ class Training:
     """How one path is trained on one task; the defaults are the paper's (section 4.1)."""
 
     epochs: int = 50
+    first_epochs: int | None = None  # of the first task, whose features all others build on; none: as many
     batch: int = 128  # the paper is silent; its protocol's own repository uses 128
     optimizer: str = "adam"
     lr: float = 1e-3
@@ -69,12 +70,17 @@ class Training:
         for name, allowed in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"training.{name} must be {', '.join(allowed)}; got {getattr(self, name)!r}")
-        for name in ("epochs", "batch"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"training.{name} must be a whole number of at least 1, got {getattr(self, name)!r}")
+        for name in ("epochs", "first_epochs", "batch"):
+            value = getattr(self, name)
+            if not (value is None and name == "first_epochs") and not (isinstance(value, int) and value >= 1):
+                raise ValueError(f"training.{name} must be a whole number of at least 1, got {value!r}")
         for name in ("lr", "weight_decay", "momentum", "warm_up", "smoothing", "small_share", "save_seconds"):
             if not isinstance(getattr(self, name), int | float) or not getattr(self, name) >= 0:
                 raise ValueError(f"training.{name} must be a number of at least 0, got {getattr(self, name)!r}")
+
+    def of_task(self, k: int) -> "Training":
+        """With the number of epochs that task k gets."""
+        return replace(self, epochs=self.first_epochs or self.epochs, first_epochs=None) if k == 1 else self
 
     def lr_at(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole fit.

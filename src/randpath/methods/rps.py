@@ -16,7 +16,7 @@ from randpath.images import Dataset, Joined
 from randpath.keyed import rng
 from randpath.memory import Memory
 from randpath.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
-from randpath.objective import log_counts, phi
+from randpath.objective import log_counts, phi, phi_by_ratio
 from randpath.path import Path, candidates
 from randpath.saturation import saturation
 from randpath.selection import Job, Trial, best, train_candidate
@@ -36,6 +36,7 @@ class RPS:
         threshold: float = 0.0,  # "th = 0 throughout the experiments"; the ablations use 2 and 3
         switch_every: int | None = None,  # J: switch by count instead
         gamma: float | None = None,  # none: (training images of the task) / (budget), the paper's own rule
+        controller: str = "switch",  # phi of the paper, which grows after the first switch; "ratio": ours, for `tuned`
         temperature: float = 2.0,  # t_e
         balanced: bool = False,  # balanced softmax in L_ce: ours, for `tuned`
         revisit: bool = False,  # keep task k's teacher, so that a later call can go on with task k
@@ -46,10 +47,12 @@ class RPS:
         for name, number in (("threshold", threshold), ("gamma", gamma), ("temperature", temperature)):
             if not (number is None and name == "gamma") and not isinstance(number, int | float):
                 raise ValueError(f"option {name} must be a number, got {number!r}")
+        if controller not in ("switch", "ratio"):
+            raise ValueError(f"option controller must be switch or ratio, got {controller!r}")
         if not temperature > 0:
             raise ValueError(f"option temperature must be above 0, got {temperature!r}")
         self.setting, self.N, self.threshold, self.switch_every = setting, N, threshold, switch_every
-        self.gamma, self.temperature, self.balanced = gamma, temperature, balanced
+        self.gamma, self.controller, self.temperature, self.balanced = gamma, controller, temperature, balanced
         self.revisit = revisit
         self.net = setting.backbone.build(setting.seed).to(setting.device)
         self.memory = Memory(setting.budget)
@@ -78,6 +81,7 @@ class RPS:
         S = [j for j in self.S if j < k]  # a switch noted after a task that goes on is taken back
         previous = self.previous if going_on else self._present() if self.revisit and k > 1 else None
         teacher = None if k == 1 else self._folded(previous) if going_on else fold(self.net, self.P_ts).cpu()
+        old = len(previous[0]["head.bias"]) if going_on and previous else 0 if going_on else self.net.num_classes
         if self.k == 0 or self.k in S:
             P_fixed = self.P_ts
             paths = candidates(self.N, P_fixed, rng(s.seed, "paths", k))
@@ -95,10 +99,10 @@ class RPS:
             data=data,
             val=Joined([*self.memory.val.values(), task.val]),
             teacher=teacher,
-            phi=phi(k, self._gamma(task), S),
+            phi=self._phi(k, task, old, S),
             temperature=self.temperature,
             log_counts=log_counts(data.labels, task.classes.stop) if self.balanced else None,
-            training=s.training,
+            training=s.training.of_task(k),
             augment=s.augment,
             key=(s.seed, "task", k, *call),
             place=work.at("search"),
@@ -194,7 +198,10 @@ class RPS:
         net.load_weights(previous[0])
         return fold(net, previous[1])
 
-    def _gamma(self, task: Task) -> float:
-        if self.gamma is not None:
-            return self.gamma
-        return (len(task.train) + len(task.val)) / self.setting.budget if self.setting.budget else 1.0
+    def _phi(self, k: int, task: Task, old: int, S: list[int]) -> float:
+        gamma, budget = self.gamma, self.setting.budget
+        if gamma is None:
+            gamma = (len(task.train) + len(task.val)) / budget if budget else 1.0
+        if self.controller == "switch":
+            return phi(k, gamma, S)
+        return phi_by_ratio(old, task.classes.stop - old, gamma)

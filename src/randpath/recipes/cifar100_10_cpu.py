@@ -21,9 +21,16 @@ tuned = Experiment(
     memory=2000,
     degrees=0.0,  # rotation blurs 32 x 32 pictures and costs more than it gives in few epochs
     training=Training(
-        epochs=4, batch=32, optimizer="sgd", lr=0.05, weight_decay=5e-4, schedule="one_cycle", small_side=24
+        epochs=4,
+        first_epochs=8,
+        batch=32,
+        optimizer="sgd",
+        lr=0.05,
+        weight_decay=5e-4,
+        schedule="one_cycle",
+        small_side=24,
     ),
-    options={"N": 1, "balanced": True, "gamma": 1.0, "threshold": 1.0},
+    options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 1.5, "threshold": 1.0},
 )
 
 # The paper's settings, scaled to these machines: N = 2 candidates of 2 epochs each, at most as many image visits as
