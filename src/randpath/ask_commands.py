@@ -1,5 +1,6 @@
 """The commands that ask: a model about pictures or itself, a folder about its faults. torch is imported inside them."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,7 @@ def predict(model: Path, *images: Path, device: str = "cpu", as_json: Json = Fal
     for image in images:
         if image.is_dir():
             raise UsageError(f"{image} is a folder", f"randpath predict {model} {image}/*   (or: randpath evaluate)")
-    loaded = open_model(model, device)
+    _, loaded = open_model(model, device)
 
     import numpy as np
 
@@ -82,7 +83,7 @@ def evaluate(
     as_json
         Print one JSON object.
     """
-    loaded = open_model(model, device)
+    version, loaded = open_model(model, device)
     source = pictures_in(folder, picture_shape(loaded), skip_bad)
 
     import numpy as np
@@ -105,7 +106,7 @@ def evaluate(
         loaded.text(a): {loaded.text(b): int(counts[a, b]) for b in np.flatnonzero(counts[a]).tolist()}
         for a in np.flatnonzero(counts.sum(axis=1)).tolist()
     }
-    accuracy, forgetting = metrics.accuracy(labels, guess), _forgetting(model, loaded, data, labels, guess)
+    accuracy, forgetting = metrics.accuracy(labels, guess), _forgetting(model, version, loaded, data, labels, guess)
     if as_json:
         return print_json(
             {"accuracy": accuracy, "by_class": by_class, "forgetting": forgetting, "confusion": confusion}
@@ -129,8 +130,7 @@ def info(model: Path, *, as_json: Json = False) -> int:
     as_json
         Print one JSON object.
     """
-    number = versions.current(model)
-    loaded = open_model(model)
+    number, loaded = open_model(model)
 
     from randpath.model import encode_label
 
@@ -183,7 +183,7 @@ def export(model: Path, file: Path, *, as_json: Json = False) -> int:
     """
     if file.suffix != ".onnx":
         raise UsageError(f"{file} should end in .onnx")
-    loaded = open_model(model)
+    _, loaded = open_model(model)
 
     from randpath.export import to_onnx
 
@@ -234,33 +234,27 @@ def data(name: str) -> int:
     return 0
 
 
-def _forgetting(model: Path, now: "Model", data: "Dataset", labels: Any, guess: Any) -> float | None:
+def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels: Any, guess: Any) -> float | None:
     """Mean over tasks of (best accuracy of the earlier versions that are kept - accuracy now), on these pictures."""
     import numpy as np
 
-    last_of: dict[int, Model] = {}  # number of classes known -> that version
-    for number in versions.kept(model)[:-1]:
-        try:
-            earlier = _load_version(model, number)
-        except checkpoint.Damaged:
-            continue
-        last_of[number] = earlier
+    from randpath.model import Model
+
+    before: list[Model] = []
+    for number in versions.kept(model):
+        if number < version:
+            with contextlib.suppress(checkpoint.Damaged):
+                before.append(Model.restore(versions.load(model, number)))
     best: dict[int, float] = {}
     tasks = _task_of(now)
     present = {k: float(np.mean(guess[own] == labels[own])) for k in set(tasks) if (own := tasks[labels] == k).any()}
-    for earlier in last_of.values():
+    for earlier in before:
         q = earlier.logits(data).argmax(axis=1)
         for k in present:
             own = tasks[labels] == k
             if labels[own].max() < len(earlier.names):
                 best[k] = max(best.get(k, 0.0), float(np.mean(q[own] == labels[own])))
     return float(np.mean([best[k] - present[k] for k in best])) if best else None
-
-
-def _load_version(model: Path, number: int) -> "Model":
-    from randpath.model import Model
-
-    return Model.restore(versions.load(model, number)[1])
 
 
 def _task_of(model: "Model") -> Any:

@@ -305,19 +305,21 @@ def latest(directory: Path, tell: Callable[[str], object] = warnings.warn) -> tu
         try:
             saved = load(directory / name)
         except Damaged as error:
-            aside = next(
-                path
-                for count in range(1, 10_000)
-                if not (path := directory / f"{name}{BAD}{count if count > 1 else ''}").exists()
-            )
-            source = directory / name
-            _try_thrice(lambda source=source, aside=aside: rename(source, aside), aside, lambda: 0)  # type: ignore[misc]
+            aside = set_aside(directory / name)
             tell(f"{error}; set aside as {aside.name}, going back to the save before it")
         else:
             return name, saved
     if bad := sorted(path.name for path in directory.glob("*" + BAD + "*")):
         raise Damaged(f"every save in {directory} is damaged: {', '.join(bad)}")
     return None
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged save to NAME.bad, where nobody takes it for a good one; returns its new name."""
+    numbers = ("", *range(2, 10_000))
+    aside = next(p for number in numbers if not (p := path.with_name(f"{path.name}{BAD}{number}")).exists())
+    _try_thrice(lambda: rename(path, aside), aside, lambda: 0)
+    return aside
 
 
 def read_document(path: Path) -> Any:

@@ -1,5 +1,6 @@
 """PathClassifier: scikit-learn's conventions for a classifier that grows."""
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -135,11 +136,7 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, directory: str | Path, *, features: Features | None = None, device: str = "cpu") -> "PathClassifier":
         """The model of a directory; it goes on learning as if it had never been away."""
-        number, saved = versions.load(Path(directory))
-        try:
-            model = Model.restore(saved, device)
-        except checkpoint.Damaged as error:
-            raise versions.advised(error, Path(directory), number) from error
+        _, model = versions.newest_good(Path(directory), lambda saved: Model.restore(saved, device), warnings.warn)
         plan = model.plan
         if plan.features != (features is not None):
             how = "give the function again: load(directory, features=f)" if plan.features else "leave out features="

@@ -63,7 +63,7 @@ class Model:
         labels = np.array([own.index(name) for name in names], np.int64)[data.labels]
         train, val = (data.take(part, labels[part]) for part in hold_out(labels, self.plan.seed))
         again = int(np.count_nonzero(labels < len(self.names)))
-        exemplars = memory.train, memory.val
+        before = method.setting, memory.budget, memory.train, memory.val
         training = self.plan.training(len(train) + sum(map(len, memory.train.values())))
         method.setting = replace(
             method.setting,
@@ -81,7 +81,7 @@ class Model:
             task = Task(method.k + (1 if added else 0), range(len(own)), train, val)
             learned = method.learn(task, work)
         except BaseException:
-            memory.train, memory.val = exemplars
+            method.setting, memory.budget, memory.train, memory.val = before
             raise
         self.names = own
         self._freeze()

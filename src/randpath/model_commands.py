@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from randpath import checkpoint, versions
 from randpath.command import Bar, Stop, UsageError
 from randpath.decode import DataError
-from randpath.reading import Json, capacity, open_model, picture_shape, pictures_in, print_json
+from randpath.reading import Json, capacity, open_model, picture_shape, pictures_in, print_json, warn
 
 if TYPE_CHECKING:
     from randpath.images import Source
@@ -75,8 +75,9 @@ def learn(
         from randpath.train import Stopped
 
         checkpoint.need_space(model, 20_000_000)
-        base = versions.current(model) if versions.is_model(model) else 0
-        old = open_model(model, device) if base else None
+        base, old = open_model(model, device) if versions.is_model(model) else (0, None)
+        if base and base != versions.current(model):
+            versions.go_back(model, base)
         source = pictures_in(folder, picture_shape(old) if old else None, skip_bad)
         if old is None:
             plan = plan_for(
@@ -152,7 +153,9 @@ def rename(model: Path, old: str, new: str, *, as_json: Json = False) -> int:
     """
     versions.current(model)
     with checkpoint.lock(model):
-        saved = versions.load(model)[1]
+        base, saved = versions.newest_good(model, lambda saved: saved, warn)
+        if base != versions.current(model):
+            versions.go_back(model, base)
         document = saved.documents["model"]
         names = document["names"]
         if old not in map(str, names):

@@ -1,12 +1,13 @@
 """What the commands on models and pictures share: reading both, and printing. torch is imported inside."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from randpath import checkpoint, versions
+from randpath import versions
 from randpath.command import Bar, UsageError
 
 if TYPE_CHECKING:
@@ -21,15 +22,17 @@ def print_json(document: dict[str, Any]) -> int:
     return 0
 
 
-def open_model(model: Path, device: str = "cpu") -> "Model":
-    number, saved = versions.load(model)
+def open_model(model: Path, device: str = "cpu") -> "tuple[int, Model]":
+    """The current version and its number; if it is damaged, the newest good one, and stderr says so."""
+    versions.current(model)  # no model there: said before torch is imported
 
     from randpath.model import Model
 
-    try:
-        return Model.restore(saved, device)
-    except checkpoint.Damaged as error:
-        raise versions.advised(error, model, number) from error
+    return versions.newest_good(model, lambda saved: Model.restore(saved, device), warn)
+
+
+def warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def picture_shape(model: "Model") -> tuple[int, int, int]:
@@ -69,7 +72,8 @@ def _size(folder: Path) -> int:
     from PIL import Image
 
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp", ".bmp"))
+    place = folder if folder.is_dir() else folder.parent  # a .csv list has its pictures beside it
+    files = sorted(p for p in place.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp", ".bmp"))
     sides = []
     for file in files[:: max(1, len(files) // 200)]:
         try:

@@ -9,9 +9,9 @@ The pointer is what commits: a version above it belongs to a writer that did not
 removes it. Whoever writes holds `checkpoint.lock(MODEL)`; readers need no lock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from randpath import checkpoint
 from randpath.checkpoint import Damaged, Saved
@@ -20,6 +20,8 @@ from randpath.decode import DataError
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
+
+Read = TypeVar("Read")
 
 POINTER = "current.json"
 
@@ -60,23 +62,48 @@ def kept(directory: Path) -> list[int]:
     return [number for number in found if number <= now]
 
 
-def load(directory: Path, version: int | None = None) -> tuple[int, Saved]:
-    """The current version, or an older one that is kept, after checking every byte of it."""
-    number = current(directory) if version is None else version
+def load(directory: Path, version: int) -> Saved:
+    """One of the versions that are kept, after checking every byte of it."""
     try:
-        return number, checkpoint.load(place(directory, number))
+        return checkpoint.load(place(directory, version))
     except Damaged as error:
-        if version is None and current(directory) != number:  # a writer was quicker, and removed what we began to read
-            return load(directory)
-        raise advised(error, directory, number) from error
+        raise _told(error, directory, version) from error
 
 
-def advised(error: Damaged, directory: Path, version: int) -> Damaged:
-    """The same error, with the way out."""
-    older = [number for number in kept(directory) if number < version]
-    way = f"randpath rollback {directory}   (goes back to version {older[-1]})" if older else "restore it from a copy"
+def newest_good(directory: Path, read: Callable[[Saved], Read], tell: Callable[[str], object]) -> tuple[int, Read]:
+    """What `read` makes of the current version; if that is damaged, of the newest good one before it.
+
+    `tell` hears which. Only when every version is damaged is it an error.
+    """
+    now = current(directory)
+    damage = None
+    for number in (now, *(older for older in reversed(kept(directory)) if older != now)):
+        try:
+            found = read(checkpoint.load(place(directory, number)))
+        except Damaged as error:
+            if current(directory) != now:  # a writer was quicker, and removed what we began to read
+                return newest_good(directory, read, tell)
+            damage = damage or error
+            continue
+        if damage is not None:
+            tell(f"version {now} of {directory} is damaged: {damage}. Version {number} is used instead")
+        return number, found
+    assert damage is not None
+    raise _told(damage, directory, now) from damage
+
+
+def go_back(directory: Path, version: int) -> None:
+    """Make an older version the current one; those above it are damaged, and set aside as NAME.bad. For writers."""
+    for number in kept(directory):
+        if number > version:
+            checkpoint.set_aside(place(directory, number))
+    checkpoint.write_document(directory / POINTER, {"version": version})
+
+
+def _told(error: Damaged, directory: Path, version: int) -> Damaged:
+    """The same error, with where and the way out."""
     told = Damaged(f"version {version} of the model is damaged: {error}")
-    vars(told).update(where=str(place(directory, version)), next=way)
+    vars(told).update(where=str(place(directory, version)), next="restore it from a copy")
     return told
 
 

@@ -28,8 +28,8 @@ def killed(school: School, share: float, seconds: float) -> int:
     with contextlib.suppress(ProcessLookupError):  # it was done already
         os.kill(pid, signal.SIGKILL)
     code = school.server.wait()
-    number, saved = versions.load(model)
-    restored = Model.restore(saved)
+    number = versions.current(model)
+    restored = Model.restore(versions.load(model, number))
     picture = Arrays(np.full((1, *restored.plan.shape), 128, np.uint8), np.zeros(1, np.int64))
     assert restored.probabilities(picture).shape == (1, 3 if number == 1 else 5)
     if code == 0:
