@@ -24,7 +24,7 @@ test: lint
 	$(BIN)/python -m pytest -n 2 -m "not faults"
 
 test-faults: setup
-	$(BIN)/python -m pytest -m faults tests
+	$(BIN)/python -m pytest -n 2 -m faults tests
 
 tables: setup
 	$(BIN)/python -m randpath.report
