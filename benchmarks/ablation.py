@@ -1,9 +1,13 @@
 """Compare settings on VALIDATION images, never on test images: how the `tuned` recipes were chosen.
 
-    python benchmarks/ablation.py RECIPE [--tasks K] [--method M] [--seed S] [--set key=value]...
+    python benchmarks/ablation.py RECIPE [--variant V] [--tasks K] [--method M] [--seed S] [--set key=value]... [--add A]
 
-learns the first K tasks of the tuned variant and appends the accuracy after each, on the validation images of all
-classes seen, to docs/results/ablations.json. The tables of docs/log.md are made from that file (`make tables`).
+learns the first K tasks of a variant (tuned unless told) and appends the accuracy after each, on the validation images
+of all classes seen, to docs/results/ablations.json; docs/log.md has its tables (`make tables`). `--add` tries what the
+field does after or beside the training, and what our software does not do because it did not pay:
+    average   the running mean of the weights, decay 0.99, takes the place of the last ones
+    align     the new classes' rows of the head are scaled to the mean norm of the old ones (weight aligning, 2020)
+    phase     a last phase on as many images of each class as the rarest has, at a tenth of the learning rate
 """
 
 import argparse
@@ -13,30 +17,67 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from randpath import data
+from randpath import data, selection
 from randpath.augment import Augment
 from randpath.checkpoint import replace_file
 from randpath.experiment import commit, environment, make_method
 from randpath.images import Joined
+from randpath.keyed import rng
 from randpath.method import Work
 from randpath.metrics import accuracy
 from randpath.stream import TaskStream
-from randpath.train import predict
+from randpath.train import fit, predict
 
 parser = argparse.ArgumentParser()
 parser.add_argument("recipe")
+parser.add_argument("--variant", default="tuned")
 parser.add_argument("--tasks", type=int, default=4)
 parser.add_argument("--method", default="rps")
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--set", action="append", default=[])
+parser.add_argument("--add", choices=("average", "align", "phase"), default=None)
 given = parser.parse_args()
 
-experiment = importlib.import_module(f"randpath.recipes.{given.recipe}").tuned.changed("seed", given.seed)
+recipe = importlib.import_module(f"randpath.recipes.{given.recipe}")
+experiment = getattr(recipe, given.variant).changed("seed", given.seed)
 if given.method != experiment.method:
     experiment = replace(experiment, method=given.method, options={})
 experiment = experiment.with_settings(given.set)
+
+known = 0  # classes before the present task
+
+
+def fit_and_more(net, params, data, loss, training, augment, *, key, validate, **more):
+    """`fit`, with what --add asks for."""
+    mean = {name: p.detach().clone() for name, p in params.items()}
+
+    def average() -> None:
+        for name, p in params.items():
+            mean[name].lerp_(p.detach(), 0.01)
+
+    after_step = average if given.add == "average" else None
+    log = fit(net, params, data, loss, training, augment, key=key, validate=validate, after_step=after_step, **more)
+    with torch.no_grad():
+        if given.add == "average":
+            for name, p in params.items():
+                p.copy_(mean[name])
+        if given.add == "align" and known:
+            norms = net.head.weight.norm(dim=1)
+            net.head.weight[known:] *= norms[:known].mean() / norms[known:].mean()
+    if given.add == "phase":
+        of_class = [np.flatnonzero(data.labels == c) for c in np.unique(data.labels)]
+        least = min(map(len, of_class))
+        chosen = np.concatenate([rng(*key, "phase", c).permutation(own)[:least] for c, own in enumerate(of_class)])
+        last = replace(training, epochs=max(1, training.epochs // 4), lr=training.lr / 10, schedule="cosine")
+        fit(net, params, data.take(chosen), loss, last, augment, key=(*key, "phase"), **more)
+    return log
+
+
+if given.add:
+    selection.fit = fit_and_more
 
 torch.set_num_threads(experiment.threads)
 source = data.load(experiment.dataset)
@@ -48,6 +89,7 @@ began = time.process_time()
 for k in range(1, given.tasks + 1):
     task = stream.task(k)
     learned = method.learn(task, Work())
+    known = task.classes.stop
     held_out.append(task.val)
     everything = Joined(held_out)
     A.append(accuracy(everything.labels, predict(method.logits, everything, plain).argmax(dim=1).numpy()))
@@ -58,11 +100,15 @@ for k in range(1, given.tasks + 1):
         flush=True,
     )
 
-changed = "".join(f" --set {setting}" for setting in given.set)
+typed = "" if given.variant == "tuned" else f" --variant {given.variant}"
+typed += f" --add {given.add}" if given.add else ""
+typed += "".join(f" --set {setting}" for setting in given.set)
 result = {
     "recipe": given.recipe,
     "method": given.method,
-    "changed": ", ".join(given.set),
+    "variant": given.variant,
+    "epochs": [experiment.training.of_task(k).epochs for k in range(1, given.tasks + 1)],
+    "changed": ", ".join([*given.set, *([f"--add {given.add}"] if given.add else [])]),
     "seed": given.seed,
     "tasks": given.tasks,
     "validation": A,
@@ -72,7 +118,7 @@ result = {
     "class_order": list(stream.class_order),
     "data_fingerprint": source.fingerprint,
     "command": f"python benchmarks/ablation.py {given.recipe} --tasks {given.tasks} --method {given.method}"
-    f" --seed {given.seed}{changed}",
+    f" --seed {given.seed}{typed}",
     "versions": environment(),
     "commit": commit(),
     "date": time.strftime("%Y-%m-%d", time.gmtime()),

@@ -63,13 +63,18 @@ def table(recipe: str, results: list[Result], published: list[Result]) -> str:
 def ablation_table(recipe: str, results: list[Result]) -> str:
     """A row for each change of settings that benchmarks/ablation.py tried on validation images."""
     rows = [
-        "| method | changed | tasks | validation accuracy after each, % | switched after | CPU s |",
-        "|---|---|---|---|---|---|",
+        "| method | variant | changed | commit | validation accuracy after each task, % | switched after | CPU s |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for r in sorted((r for r in results if r["recipe"] == recipe), key=lambda r: (r["tasks"], -r["validation"][-1])):
+    own = [r for r in results if r["recipe"] == recipe]
+    # Rows that can be compared stand together: the same number of tasks, variant and recipe.
+    for r in sorted(own, key=lambda r: (r["tasks"], r.get("variant", "tuned"), r["commit"], -r["validation"][-1])):
         after = ", ".join(str(k) for k, switched in enumerate(r["switched"], start=1) if switched) or "-"
         A = " ".join(f"{100 * a:.1f}" for a in r["validation"])
-        rows.append(f"| {r['method']} | {r['changed']} | {r['tasks']} | {A} | {after} | {r['cpu_seconds']:.0f} |")
+        rows.append(
+            f"| {r['method']} | {r.get('variant', 'tuned')} | {r['changed']} | {r['commit'][:7]} | {A} | {after} "
+            f"| {r['cpu_seconds']:.0f} |"
+        )
     return "\n".join(rows) + "\n"
 
 
