@@ -1,6 +1,6 @@
 """Compare settings on VALIDATION images, never on test images: how the `tuned` recipes were chosen.
 
-    python benchmarks/ablation.py RECIPE [--variant V] [--tasks K] [--method M] [--seed S] [--set key=value]... [--add A]
+    python benchmarks/ablation.py RECIPE [--variant V] [--tasks K] [--method M] [--seed S] [--set key=value].. [--add A]
 
 learns the first K tasks of a variant (tuned unless told) and appends the accuracy after each, on the validation images
 of all classes seen, to docs/results/ablations.json; docs/log.md has its tables (`make tables`). `--add` tries what the
