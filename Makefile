@@ -30,4 +30,4 @@ tables: setup
 	$(BIN)/python -m randpath.report
 
 bench-speed: setup
-	for name in augment check checkpoint files fisher; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in augment check checkpoint files fisher learn; do $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from randpath.decode import MAX_PIXELS, DataError, PictureError, decode, from_array, sniff
+from randpath.decode import MAX_PIXELS, DataError, PictureError, check_images, decode, sniff
 from randpath.keyed import rng
 from tests.pictures import encoded, pixels
 
@@ -330,28 +330,28 @@ def test_bombs_are_refused_in_time_and_memory(tmp_path: Path) -> None:
 
 
 class TestArraysFromOutside:
-    def test_bytes_and_unit_floats_are_taken(self) -> None:
+    def test_bytes_are_taken(self) -> None:
         x = np.stack([pixels(i) for i in range(3)])
-        np.testing.assert_array_equal(from_array(x), x)
-        np.testing.assert_array_equal(from_array(x / 255), x)
-        assert from_array(x[..., 0]).shape == (3, 8, 8, 1)
+        assert check_images(x) is x
+        assert check_images(x[..., 0]).shape == (3, 8, 8, 1)
 
     @pytest.mark.parametrize(
         ("x", "why"),
         [
-            (np.full((2, 4, 4, 3), 200.0), "image 0 looks like 0..255"),
+            (np.full((2, 4, 4, 3), 200.0), r"they look like 0..255: np.round\(X\).astype\(np.uint8\)"),
+            (np.full((2, 4, 4), 0.5, np.float32), r"got float32; convert them: np.round\(X \* 255\)"),
             (np.array([[[0.1]], [[np.nan]]]), "image 1 holds NaN"),
             (np.array([[[0.1]], [[np.inf]]]), "image 1 holds NaN or infinity"),
-            (np.array([[[0.1]], [[-0.5]]]), "image 1 is not in 0..1"),
-            (np.zeros((2, 3, 32, 32), np.uint8), "channels first"),
+            (np.array([[[0.1]], [[-0.5]]]), "image 1 has values below 0"),
+            (np.zeros((2, 3, 32, 32), np.uint8), "channels come last"),
             (np.zeros((2, 32, 32, 4), np.uint8), "1 or 3 channels"),
-            (np.zeros((2, 32, 32, 3), np.int64), "not int64"),
+            (np.zeros((2, 32, 32, 3), np.int64), "got int64"),
             (np.zeros((2, 32), np.uint8), r"got \(2, 32\)"),
         ],
     )
     def test_guesses_are_refused(self, x: np.ndarray, why: str) -> None:
         with pytest.raises(DataError, match=why):
-            from_array(x)
+            check_images(x)
 
 
 def test_sniffing() -> None:

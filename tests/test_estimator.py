@@ -1,7 +1,6 @@
 """PathClassifier: what it takes, what it promises from call to call, and that a stored model goes on exactly."""
 
 import hashlib
-import time
 from pathlib import Path as Directory
 
 import numpy as np
@@ -229,18 +228,6 @@ def test_a_missing_device_is_named():
 
     with pytest.raises(DeviceMissing, match="cuda"):
         quick(device="cuda").fit(*of(0, 1))
-
-
-@pytest.mark.faults  # not a fault, but long
-def test_1200_pictures_of_28_by_28_in_four_classes_take_less_than_three_minutes_of_two_cores():
-    from randpath import data
-
-    mnist = data.load("mnist").train
-    indices = np.concatenate([np.flatnonzero(mnist.labels == c)[:300] for c in range(4)])
-    began = time.process_time()
-    model = PathClassifier(threads=1).fit(mnist.items[indices, 2:-2, 2:-2], mnist.labels[indices])
-    assert time.process_time() - began < 180
-    assert model.history_[0]["accuracy_new"] > 0.9
 
 
 def test_versions_share_what_did_not_change(tmp_path):

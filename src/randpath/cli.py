@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from randpath.ask_commands import check, data, evaluate, export, info, predict
-from randpath.command import Stop, UsageError
+from randpath.command import Bar, Stop, UsageError
 from randpath.model_commands import learn, rename, rollback
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
 
     with checkpoint.lock(directory), Stop() as stop:
         from randpath import experiment as experiments
-        from randpath.screen import Progress, results_table
+        from randpath.screen import results_table, task_told
         from randpath.train import Diverged, Stopped
         from randpath.workers import process_map
 
@@ -180,11 +180,12 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
         if not (directory / "experiment.json").exists():
             checkpoint.need_space(directory.parent if directory.parent.exists() else Path(), 50_000_000)
         lines: list[dict[str, Any]] = []
-        with Progress(_num_tasks(experiment)) as progress, warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: progress.say(f"warning: {message}")
+        num_tasks = _num_tasks(experiment)
+        with Bar("reading the data") as bar, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: bar.say(f"warning: {message}")
 
             def tick(done: float) -> None:
-                progress.show(len(lines) + 1, done)
+                bar.show(done, f"task {len(lines) + 1} of {num_tasks}")
                 check()
 
             pool = process_map(experiment.processes, tick=check) if experiment.processes > 1 else None
@@ -193,14 +194,14 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
                     experiment, directory, map=pool or map, tick=tick, inexact=inexact, command=command
                 ):
                     lines.append(line)
-                    progress.finished(line)
+                    bar.say(task_told(line, num_tasks))
             except Diverged as error:
                 error.kept = f"the {len(lines)} tasks before this one, in {directory}"
                 error.next = f"a lower learning rate, in another --out: --set training.lr={error.lr / 10:g}"
                 raise
             except Stopped:
-                progress.say(f"stopped; {len(lines)} tasks are committed, the unfinished one is saved. To go on, type:")
-                progress.say(f"  randpath resume {directory}")
+                bar.say(f"stopped; {len(lines)} tasks are committed, the unfinished one is saved. To go on, type:")
+                bar.say(f"  randpath resume {directory}")
                 return 128 + stop.signal
             finally:
                 if pool is not None:

@@ -39,7 +39,7 @@ class Stop:
 
 
 class Bar:
-    """One bar on stderr; where that is no terminal, a line every ten seconds."""
+    """One bar on stderr; where that is no terminal, a line every half minute."""
 
     def __init__(self, what: str):
         self.what = what
@@ -58,13 +58,14 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def show(self, done: float) -> None:
-        """A share is done; drawn at most ten times a second."""
+    def show(self, done: float, what: str | None = None) -> None:
+        """A share is done, of `what` if that is another thing now; drawn at most ten times a second."""
+        self.what = what or self.what
         now = time.monotonic()
-        if now - self.shown < (0.1 if self.console.is_terminal else 10):
+        if now - self.shown < (0.1 if self.console.is_terminal else 30):
             return
         self.shown = now
-        self.bar.update(self.row, completed=done)
+        self.bar.update(self.row, completed=done, description=self.what)
         if not self.console.is_terminal:
             self.say(f"{self.what}: {done:.0%}")
 

@@ -210,29 +210,25 @@ def _how_broken(data: bytes, error: Exception) -> str:
     return "corrupt" if ended else "truncated"
 
 
-def from_array(x: np.ndarray) -> np.ndarray:
-    """Images handed over as an array: uint8 (n, h, w) or (n, h, w, c), or floats in 0..1, never rescaled by guess.
+def check_images(x: np.ndarray) -> np.ndarray:
+    """Images handed over as an array, as uint8 (n, h, w, c); floats are refused, never rescaled by guess.
 
-    >>> from_array(np.array([[[0.0, 1.0]]])).tolist()
-    [[[[0], [255]]]]
+    >>> check_images(np.zeros((5, 8, 8), np.uint8)).shape
+    (5, 8, 8, 1)
     """
-    if x.ndim == 3:
-        x = x[..., None]
+    x = x[..., None] if x.ndim == 3 else x
     if x.ndim != 4:
         raise DataError(f"images must be (n, h, w) or (n, h, w, c), got {x.shape}")
     if x.shape[3] not in (1, 3):
-        hint = "; this looks like channels first: transpose to (n, h, w, c)" if x.shape[1] in (1, 3) else ""
-        raise DataError(f"images must have 1 or 3 channels, last; got {x.shape}{hint}")
-    if x.dtype == np.uint8 or not x.size:
-        return x.astype(np.uint8)
-    if not np.issubdtype(x.dtype, np.floating):
-        raise DataError(f"images must be uint8, or floats in 0..1, not {x.dtype}")
-    low, high = x.min(axis=(1, 2, 3)), x.max(axis=(1, 2, 3))
-    for wrong, why in (
-        (~np.isfinite(low + high), "holds NaN or infinity"),
-        (high > 1.5, "looks like 0..255: divide by 255 or give uint8"),
-        ((low < 0) | (high > 1), "is not in 0..1"),
-    ):
-        if wrong.any():
-            raise DataError(f"image {int(np.flatnonzero(wrong)[0])} {why}")
-    return np.round(x * 255).astype(np.uint8)
+        hint = "; channels come last: X.transpose(0, 2, 3, 1)" if x.shape[1] in (1, 3) else ""
+        raise DataError(f"images must have 1 or 3 channels, got {x.shape}{hint}")
+    if x.dtype == np.uint8:
+        return x
+    how = "np.round(X).astype(np.uint8)"
+    if np.issubdtype(x.dtype, np.floating) and x.size:
+        if (odd := ~np.isfinite(x).all(axis=(1, 2, 3))).any():
+            raise DataError(f"image {int(np.flatnonzero(odd)[0])} holds NaN or infinity")
+        if x.min() < 0:
+            raise DataError(f"image {int(np.argmin(x.min(axis=(1, 2, 3))))} has values below 0; undo its normalisation")
+        how = f"they look like 0..255: {how}" if x.max() > 1.5 else "np.round(X * 255).astype(np.uint8)"
+    raise DataError(f"images must be uint8, got {x.dtype}; convert them: {how}")

@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from randpath import checkpoint, versions
+from randpath.decode import check_images
 from randpath.images import Arrays
 from randpath.model import Model, encode_label
 from randpath.plan import plan_for
@@ -169,7 +170,7 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.features is not None:
             X = np.asarray(self.features(np.asarray(X)), np.float32)
         if isinstance(X, np.ndarray) and X.ndim in (3, 4):
-            items = _images(X)
+            items = check_images(X)
             if not fresh and items.shape[1:] != self._model.plan.shape:
                 raise ValueError(f"the model takes items of shape {self._model.plan.shape}, got {items.shape[1:]}")
         else:
@@ -184,17 +185,6 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not labels:
             raise ValueError("there is nothing to learn: X has 0 items")
         return items, labels
-
-
-def _images(X: np.ndarray) -> np.ndarray:
-    X = X[..., None] if X.ndim == 3 else X
-    if X.dtype != np.uint8:
-        how = "np.round(X * 255).astype(np.uint8) for values in 0..1, np.round(X).astype(np.uint8) for 0..255"
-        raise ValueError(f"images must be uint8, got {X.dtype}; convert them: {how}")
-    if X.shape[3] not in (1, 3):
-        hint = "; channels come last: X.transpose(0, 2, 3, 1)" if X.shape[1] in (1, 3) else ""
-        raise ValueError(f"images must have 1 or 3 channels, got {X.shape}{hint}")
-    return X
 
 
 def _labels(y: ArrayLike | Sequence[Hashable]) -> list[Hashable]:

@@ -1,54 +1,14 @@
-"""What a run shows: a progress bar on stderr (plain lines where it is no terminal) and the final table."""
+"""What a run tells: a line for each task, and the final table."""
 
-import time
 from typing import Any
 
-from rich import progress as bars
-from rich.console import Console
 from rich.table import Table
 
 
-class Progress:
-    """A bar for the task at hand, a line for each finished one."""
-
-    def __init__(self, num_tasks: int):
-        self.num_tasks = num_tasks
-        self.console = Console(stderr=True)
-        self.bar = bars.Progress(
-            bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn(),
-            bars.TimeRemainingColumn(),
-            console=self.console, transient=True, disable=not self.console.is_terminal,
-        )  # fmt: skip
-        self.row: bars.TaskID | None = None
-        self.shown = 0.0
-
-    def __enter__(self) -> "Progress":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def show(self, k: int, done: float) -> None:
-        """A share of task k is done; drawn at most ten times a second."""
-        now = time.monotonic()
-        if now - self.shown < 0.1 and 0 < done < 1:
-            return
-        self.shown = now
-        if self.row is None:
-            self.row = self.bar.add_task("", total=1.0)
-        self.bar.update(self.row, completed=done, description=f"task {k} of {self.num_tasks}")
-
-    def finished(self, line: dict[str, Any]) -> None:
-        self.say(
-            f"task {line['k']} of {self.num_tasks}: accuracy on {len(line['classes'])} classes {line['accuracy']:.2%}, "
-            f"{line['seconds']:.1f} s"
-        )
-        for note in line["notes"]:
-            self.say(f"  note: {note}")
-
-    def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+def task_told(line: dict[str, Any], num_tasks: int) -> str:
+    """A finished task, and what there is to note of it."""
+    told = f"task {line['k']} of {num_tasks}: accuracy on {len(line['classes'])} classes {line['accuracy']:.2%}, "
+    return "\n  note: ".join([told + f"{line['seconds']:.1f} s", *line["notes"]])
 
 
 def results_table(lines: list[dict[str, Any]]) -> Table:
