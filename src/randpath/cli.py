@@ -5,7 +5,8 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -95,7 +96,10 @@ def bench(
     if skip_bad:
         set_ = (*set_, "skip_bad=true")
     changes = "".join(f" --set {shlex.quote(setting)}" for setting in set_)
-    command = f"randpath bench {recipe} --variant {variant} --method {method or 'rps'} --seed {seed}{changes}"
+    if method is None and not recipe.endswith(".py"):  # whose own method may be another one
+        method = "rps"
+    typed = f" --method {method}" if method else ""
+    command = f"randpath bench {recipe} --variant {variant}{typed} --seed {seed}{changes}"
 
     def experiment() -> "Experiment":
         from dataclasses import replace
@@ -132,21 +136,31 @@ def resume(run: Path, *, inexact: bool = False, record: bool = False) -> int:
 
     if not (run / "experiment.json").exists():
         raise UsageError(f"{run} is not a run directory: it has no experiment.json")
-    try:
+    with _damage_told(run):
         document = checkpoint.read_document(run / "experiment.json")
         command = document["command"]
-    except (checkpoint.Damaged, LookupError, TypeError) as error:
-        raise checkpoint.Damaged(
-            f"{run / 'experiment.json'} is damaged ({error}); the newest directory in {run / 'checkpoints'} holds its "
-            "contents as the entry of run.json"
-        ) from error
 
     def experiment() -> "Experiment":
         from randpath.experiment import Experiment
 
-        return Experiment.from_json(document["experiment"])
+        with _damage_told(run):
+            return Experiment.from_json(document["experiment"])
 
     return _run(experiment, run, command, record, inexact)
+
+
+@contextmanager
+def _damage_told(run: Path) -> Iterator[None]:
+    """What is wrong with experiment.json, and where its contents are to be found again."""
+    from randpath import checkpoint
+
+    try:
+        yield
+    except (checkpoint.Damaged, LookupError, TypeError, AttributeError) as error:
+        raise checkpoint.Damaged(
+            f"{run / 'experiment.json'} is damaged, or of another release ({error}); the newest directory in "
+            f"{run / 'checkpoints'} holds its contents as the entry of run.json"
+        ) from error
 
 
 @app.command
@@ -211,8 +225,10 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
             file = _results_file(experiment.recipe)
             _append_result(file, experiments.result(directory, command))
             print(f"recorded in {file}; to renew the tables, type: make tables")
-        print(f"the run is in {directory}; other methods: randpath methods; the same with another one, e.g.:")
-        print(f"  randpath bench {experiment.recipe} --method rehearsal --variant {experiment.variant}")
+        print(f"the run is in {directory}; other methods: randpath methods")
+        if experiment.method != "rehearsal":
+            same = command.replace(f" --method {experiment.method}", "")
+            print(f"the same with another one, e.g.:\n  {same} --method rehearsal")
     return 0
 
 

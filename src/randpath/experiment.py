@@ -101,7 +101,8 @@ class Experiment:
             if inner not in (f.name for f in fields(Training)):
                 raise ValueError(f"training has no {inner!r}; it has {', '.join(f.name for f in fields(Training))}")
             return replace(self, training=replace(self.training, **{inner: _tuples(value)}))
-        plain = [name for name in known if name not in ("options", "training")]
+        # Not what names a result: a tuned run must not be recorded as the paper's.
+        plain = [name for name in known if name not in ("options", "training", "recipe", "variant")]
         if outer not in plain or inner:
             raise ValueError(f"there is no setting {key!r}; there are {', '.join(plain)}, training.*, options.*")
         return replace(self, **{outer: _tuples(value)})
@@ -375,6 +376,7 @@ def result(directory: Directory, command: str) -> dict[str, Any]:
         "method": e["method"],
         "variant": e["variant"],
         "seed": e["seed"],
+        "experiment": e,
         "class_order": document["class_order"],
         "num_tasks": len(A),
         "accuracy": A,

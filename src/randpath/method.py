@@ -98,10 +98,11 @@ class Plain:
         self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
         self.path = Path.full(self.net.L, 1)
 
-    def train(self, task: Task, data: Dataset, work: Work, log_counts: Tensor | None = None) -> Learned:
+    def train(
+        self, task: Task, data: Dataset, work: Work, training: Training, log_counts: Tensor | None = None
+    ) -> Learned:
         """Cross-entropy over all classes seen, on `data`."""
         s = self.setting
-        training = s.training.of_task(task.k)
         torch.set_num_threads(s.threads)
         self.net.grow_head(task.classes.stop)
         params = self.net.train_only(self.path)

@@ -6,6 +6,7 @@ lies between is generated.
 
 import json
 import re
+import shlex
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -30,7 +31,8 @@ def changes(result: Result) -> str:
     >>> changes({"command": "randpath bench mnist_5 --seed 0 --set options.N=1 --set tasks=1"})
     'options.N=1, tasks=1'
     """
-    return ", ".join(re.findall(r"--set (\S+)", result["command"]))
+    words = shlex.split(result["command"])
+    return ", ".join(value for word, value in zip(words, words[1:]) if word == "--set")
 
 
 def table(recipe: str, results: list[Result], published: list[Result]) -> str:

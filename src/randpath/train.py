@@ -31,10 +31,12 @@ class Stopped(Exception):
 class Diverged(Exception):
     """A loss, gradient or batch-norm statistic that is not finite; caught before it reaches the weights."""
 
+    kept: str  # for the user, where somebody knows
+    next: str
+
     def __init__(self, what: str, step: int, lr: float, gradient: float, losses: list[float]):
         super().__init__(what, step, lr, gradient, losses)  # all arguments, so that it can cross processes
         self.what, self.step, self.lr, self.gradient, self.losses = what, step, lr, gradient, losses
-        self.kept = self.next = ""  # for the user, where somebody knows
 
     def __str__(self) -> str:
         return (
@@ -52,7 +54,7 @@ class Training:
     """How one path is trained on one task; the defaults are the paper's (section 4.1)."""
 
     epochs: int = 50
-    first_epochs: int | None = None  # of the first task, whose features all others build on; none: as many
+    first_factor: float = 1.0  # the first task, whose features all others build on, gets so many times the epochs
     batch: int = 128  # the paper is silent; its protocol's own repository uses 128
     optimizer: str = "adam"
     lr: float = 1e-3
@@ -70,17 +72,27 @@ class Training:
         for name, allowed in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"training.{name} must be {', '.join(allowed)}; got {getattr(self, name)!r}")
-        for name in ("epochs", "first_epochs", "batch"):
+        for name in ("epochs", "batch", "small_side"):
             value = getattr(self, name)
-            if not (value is None and name == "first_epochs") and not (isinstance(value, int) and value >= 1):
+            if not (value is None and name == "small_side") and not (isinstance(value, int) and value >= 1):
                 raise ValueError(f"training.{name} must be a whole number of at least 1, got {value!r}")
-        for name in ("lr", "weight_decay", "momentum", "warm_up", "smoothing", "small_share", "save_seconds"):
+        shares = self.halve_after if isinstance(self.halve_after, tuple) else (self.halve_after,)
+        for share in (*shares, self.warm_up, self.smoothing, self.small_share):
+            if not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise ValueError(f"training: warm_up, smoothing, small_share and halve_after are shares, got {share!r}")
+        if not isinstance(self.halve_after, tuple):
+            raise ValueError(f"training.halve_after must be a list of shares, got {self.halve_after!r}")
+        for name in ("lr", "weight_decay", "momentum", "first_factor", "save_seconds"):
             if not isinstance(getattr(self, name), int | float) or not getattr(self, name) >= 0:
                 raise ValueError(f"training.{name} must be a number of at least 0, got {getattr(self, name)!r}")
 
     def of_task(self, k: int) -> "Training":
-        """With the number of epochs that task k gets."""
-        return replace(self, epochs=self.first_epochs or self.epochs, first_epochs=None) if k == 1 else self
+        """With the number of epochs that task k gets.
+
+        >>> [Training(epochs=8, first_factor=2.25).of_task(k).epochs for k in (1, 2)]
+        [18, 8]
+        """
+        return replace(self, epochs=max(1, round(self.first_factor * self.epochs))) if k == 1 else self
 
     def lr_at(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole fit.

@@ -18,7 +18,7 @@ class FineTune:
 
     def learn(self, task: Task, work: Work) -> Learned:
         check_task(task, self.plain.setting.backbone.shape, self.plain.net.num_classes)
-        return self.plain.train(task, task.train, work)
+        return self.plain.train(task, task.train, work, self.plain.setting.training.of_task(task.k))
 
     def logits(self, x: Tensor) -> Tensor:
         return self.plain.logits(x)

@@ -27,7 +27,7 @@ class Rehearsal:
         self.memory.require_room(task.classes.stop)
         data = Joined([*self.memory.train.values(), task.train])
         counts = log_counts(data.labels, task.classes.stop) if self.balanced else None
-        learned = self.plain.train(task, data, work, counts)
+        learned = self.plain.train(task, data, work, s.training.of_task(task.k), counts)
         self.memory.update(task.train, task.val, (s.seed, task.k), self.plain.features if s.herding else None)
         if s.budget == 0 and task.k == 1:
             learned.notes.append(NO_REPLAY)

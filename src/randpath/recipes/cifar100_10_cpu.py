@@ -22,7 +22,7 @@ tuned = Experiment(
     degrees=0.0,  # rotation blurs 32 x 32 pictures and costs more than it gives in few epochs
     training=Training(
         epochs=8,
-        first_epochs=18,
+        first_factor=2.25,
         batch=32,
         optimizer="sgd",
         lr=0.05,
@@ -34,8 +34,7 @@ tuned = Experiment(
 )
 
 # The paper's settings, scaled to these machines: N = 2 candidates of 2 epochs each. That is less than half of the image
-# visits of `tuned` (docs/methods.md has a run of `tuned` with as many): th = 0 switches after nearly every task, and a
-# visit then costs several times as much.
+# visits of `tuned`: th = 0 switches after nearly every task, and a visit then costs several times as much.
 paper = replace(
     tuned,
     variant="paper",
