@@ -3,8 +3,8 @@
     python benchmarks/ablation.py RECIPE [--variant V] [--tasks K] [--method M] [--seed S] [--set key=value].. [--add A]
 
 learns the first K tasks of a variant (tuned unless told) and appends the accuracy after each, on the validation images
-of all classes seen, to docs/results/ablations.json; docs/log.md has its tables (`make tables`). `--add` tries what the
-field does after or beside the training, and what our software does not do because it did not pay:
+of all classes seen, to docs/results/ablations.json; docs/log.md has its tables (`make tables`). `--add` tries
+on rps what the field does after or beside the training, and what our software does not do:
     average   the running mean of the weights, decay 0.99, takes the place of the last ones
     align     the new classes' rows of the head are scaled to the mean norm of the old ones (weight aligning, 2020)
     phase     a last phase on as many images of each class as the rarest has, at a tenth of the learning rate
@@ -27,6 +27,7 @@ from randpath.experiment import commit, environment, make_method
 from randpath.images import Joined
 from randpath.keyed import rng
 from randpath.method import Work
+from randpath.methods import METHODS
 from randpath.metrics import accuracy
 from randpath.stream import TaskStream
 from randpath.train import fit, predict
@@ -40,6 +41,8 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--set", action="append", default=[])
 parser.add_argument("--add", choices=("average", "align", "phase"), default=None)
 given = parser.parse_args()
+if given.add and given.method != "rps":
+    parser.error("--add is for --method rps")
 
 recipe = importlib.import_module(f"randpath.recipes.{given.recipe}")
 experiment = getattr(recipe, given.variant).changed("seed", given.seed)
@@ -81,7 +84,8 @@ if given.add:
 
 torch.set_num_threads(experiment.threads)
 source = data.load(experiment.dataset)
-stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed)
+cumulative = METHODS[experiment.method].cumulative
+stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative)
 method = make_method(experiment, source)
 plain = Augment(source.mean, source.std)
 held_out, A, saturation, switched = [], [], [], []

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from randpath import data
-from randpath.experiment import environment
+from randpath.experiment import commit, environment
 
 
 def randpath(*arguments: object) -> dict[str, object]:
@@ -64,7 +64,8 @@ def main() -> None:
     print(json.dumps(steps[-3:]))
     if options.record:
         command = f"python examples/commands.py --images {options.images}"
-        record = {"command": command, "steps": steps, "versions": environment()}
+        record = {"command": command, "seed": 0, "class_order": list(source.class_names[:16]), "steps": steps}
+        record |= {"versions": environment(), "commit": commit()}
         options.record.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 

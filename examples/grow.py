@@ -2,7 +2,7 @@
 
 randpath data cifar100
 python examples/grow.py                      all pictures; about half an hour on two cores
-python examples/grow.py --images 20          a minute: what the tests run
+python examples/grow.py --images 20 --epochs 3         half a minute: what the tests run
 python examples/grow.py --record docs/results/examples/grow.json
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from randpath import PathClassifier, data
-from randpath.experiment import environment
+from randpath.experiment import commit, environment
 
 
 def main() -> None:
@@ -68,7 +68,8 @@ def main() -> None:
         print(f"   mu_sat {mu_sat}: {opens}; it weighs {line['megabytes']:.1f} MB, exemplars included")
     if options.record:
         command = f"python examples/grow.py --images {options.images} --first {options.first} --more {options.more}"
-        record = {"command": command, "steps": story, "versions": environment()}
+        record = {"command": command, "seed": 0, "class_order": order.tolist(), "steps": story}
+        record |= {"versions": environment(), "commit": commit()}
         options.record.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 

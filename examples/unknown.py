@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from randpath import PathClassifier, data
 from randpath.calibration import expected_calibration_error
-from randpath.experiment import environment
+from randpath.experiment import commit, environment
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     known = np.isin(source.test.labels, order[:50])
     position = {int(c): i for i, c in enumerate(model.classes_)}
     labels = np.array([position[int(c)] for c in source.test.labels[known]])
-    unknown = p.max(axis=1) < model._model.threshold
+    unknown = model.is_unknown(source.test.items)
     result = {
         "command": f"python examples/unknown.py --images {options.images} --steps {options.steps}"
         + (f" --epochs {options.epochs}" if options.epochs else ""),
@@ -48,7 +48,10 @@ def main() -> None:
         "threshold": model._model.threshold,
         "known_called_unknown": float(unknown[known].mean()),
         "unknown_called_unknown": float(unknown[~known].mean()),
+        "seed": 0,
+        "class_order": order.tolist(),
         "versions": environment(),
+        "commit": commit(),
     }
     print(json.dumps(result, indent=1))
     if options.record:

@@ -37,6 +37,7 @@ def to_onnx(model: Model) -> bytes:
     """The bytes of a .onnx file with a free batch size, the names and the threshold in its metadata."""
     try:
         import onnx
+        import onnxscript  # noqa: F401  # torch's exporter needs it
     except ImportError as error:
         raise MissingExtra("export needs onnx and onnxscript: pip install 'randpath[onnx]'") from error
     is_image = len(model.plan.shape) == 3

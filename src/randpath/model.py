@@ -15,7 +15,6 @@ from scipy.special import softmax
 from torch import nn
 
 from randpath import calibration
-from randpath.backbones import Backbone
 from randpath.checkpoint import Damaged, Saved
 from randpath.images import Dataset, Joined
 from randpath.method import State, Work, check_device, count_flops
@@ -288,7 +287,7 @@ def _checked(history: Any, net: PathNetwork, num_classes: int) -> list[dict[str,
 def _check_weights(plan: Plan, saved: Saved, paths: Mapping[str, Any], num_classes: int) -> None:
     """Every tensor that the paths need, of the right shape, finite, and no other; before anything is allocated."""
     with torch.device("meta"):
-        net = Backbone(plan.backbone, plan.shape, plan.modules, "peak", plan.width).build(plan.seed)
+        net = plan.spec().build(plan.seed)
     for name, rows in paths.items():
         if rows is not None and [len(row) for row in rows] != [net.M] * net.L:
             raise Damaged(f"path {name} does not fit the network")

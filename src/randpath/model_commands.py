@@ -97,9 +97,6 @@ def learn(
             checkpoint.discard(model / "work")
             return _told(grown, base, model, as_json)
         with Bar(f"learning {len(source.class_names)} classes from {len(source.train):,} pictures") as bar:
-            if not as_json:
-                for line in source.skipped:
-                    bar.say(f"left out: {line}")
             _drop_other_work(model, place, bar)
 
             def tick(done: float) -> None:

@@ -1,7 +1,6 @@
-"""How a model sizes itself: what the first pictures settle, with the settings of `tuned`."""
+"""How a model sizes itself: what the first pictures settle, with settings in the manner of `tuned`."""
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -39,7 +38,7 @@ class Plan:
     threads: int = 1  # change the last bits, so they belong to the model
 
     def training(self, n: int) -> Training:
-        """The settings of `tuned` for n training items: small batches and many epochs for few of them.
+        """Balanced, annealed, decayed as `tuned` is; small batches and many epochs for few items.
 
         >>> plan = Plan((28, 28, 1), (0.5,), (0.5,), "compact", 32)
         >>> [(plan.training(n).epochs, plan.training(n).batch) for n in (60, 1200, 20_000)]
@@ -49,11 +48,13 @@ class Plan:
         epochs = self.epochs or min(40, max(8, math.ceil(STEPS * batch / n)))
         return Training(epochs=epochs, batch=batch, optimizer="adamw", lr=2e-3, weight_decay=0.01, schedule="one_cycle")
 
+    def spec(self) -> Backbone:
+        return Backbone(self.backbone, self.shape, self.modules, "peak", self.width)
+
     def method(self, device: str) -> RPS:
-        """Adaptive RPS-Net with the options of `tuned`, untrained."""
-        spec = Backbone(self.backbone, self.shape, self.modules, "peak", self.width)
+        """Adaptive RPS-Net, untrained."""
         setting = Setting(
-            backbone=spec,
+            backbone=self.spec(),
             training=self.training(1),
             augment=self.augment(),
             budget=self.budget,
@@ -83,7 +84,7 @@ def plan_for(data: Dataset, **choices: Any) -> Plan:
         "backbone": "mlp" if small else "compact",
         "candidates": 2 if small else 1,
         "mirror": len(shape) == 3 and shape[2] == 3,  # a mirrored letter or digit is another one
-        "threads": min(4, int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)),
+        "threads": min(4, torch.get_num_threads()),
     }
     if "mean" not in choices:
         sized["mean"], sized["std"] = _moments(data)

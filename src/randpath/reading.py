@@ -53,6 +53,8 @@ def pictures_in(folder: Path, shape: tuple[int, int, int] | None, skip_bad: bool
         source = load(
             folder, size=size, test=0.0, skip_bad=skip_bad, tick=lambda done, total: bar.show(done / max(total, 1))
         )
+        for line in source.skipped:
+            bar.say(f"left out: {line}")
     if shape is None or tuple(shape) == source.train.shape:
         return source
     return replace(source, train=_reshaped(source.train, shape), test=_reshaped(source.test, shape))
@@ -66,18 +68,19 @@ def _reshaped(data: "Dataset", shape: tuple[int, int, int]) -> "Dataset":
 
 
 def _size(folder: Path) -> int:
-    """32 where at least half of (at most 200) pictures have no side above 48, else 64."""
+    """32 where the shorter side of at least half of (at most 200) pictures is at most 48, else 64."""
     import warnings
 
     from PIL import Image
 
-    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    from randpath.decode import EXTENSIONS
+
     place = folder if folder.is_dir() else folder.parent  # a .csv list has its pictures beside it
-    files = sorted(p for p in place.rglob("*") if p.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp", ".bmp"))
+    files = sorted(p for p in place.rglob("*") if p.suffix.lower() in EXTENSIONS)
     sides = []
     for file in files[:: max(1, len(files) // 200)]:
         try:
-            with Image.open(file) as image:
+            with warnings.catch_warnings(action="ignore"), Image.open(file) as image:
                 sides.append(min(image.size))
         except Exception:  # Pillow raises a dozen kinds; whatever is wrong, the check that follows will name it
             continue

@@ -116,7 +116,9 @@ def _order(class_order: ClassOrder, names: Sequence[str]) -> tuple[int, ...]:
 def _sizes(tasks: Groups, num_classes: int) -> list[int]:
     if isinstance(tasks, int):
         if tasks < 1 or num_classes % tasks:
-            raise ValueError(f"{num_classes} classes do not make {tasks} equal groups; give a list of sizes")
+            raise ValueError(
+                f"{num_classes} classes do not make {tasks} equal groups; give another number, or a list of sizes"
+            )
         return [num_classes // tasks] * tasks
     sizes = [int(size) for size in tasks]  # type: ignore[arg-type]
     if not sizes or min(sizes) < 1:

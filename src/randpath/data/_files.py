@@ -11,8 +11,11 @@ from randpath.data._hashes import digests
 from randpath.images import Arrays, DataError, Files, Source
 
 
-def need(name: str, root: Path, *files: str, what: str) -> list[Path]:
-    """The files of dataset `name` in root/name, each plain or with .gz added; all must be there."""
+def need(name: str, root: Path, *files: str, what: str, offered: bool = True) -> list[Path]:
+    """The files of dataset `name` in root/name, each plain or with .gz added; all must be there.
+
+    `offered`: whether `randpath data` can download them.
+    """
     folder = root / name
     found = [next((p for p in (folder / file, folder / f"{file}.gz") if p.is_file()), None) for file in files]
     missing = [file for file, path in zip(files, found) if path is None]
@@ -20,7 +23,7 @@ def need(name: str, root: Path, *files: str, what: str) -> list[Path]:
         raise DataError(
             f"{name}: {', '.join(missing)} not found in {folder}",
             where=str(folder),
-            next=f"`randpath data {name}`, or put {what} into {folder}",
+            next=(f"randpath data {name}   (or " if offered else "") + f"put {what} into {folder}" + ")" * offered,
         )
     return [path for path in found if path is not None]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from randpath.decode import EXTENSIONS
 from randpath.images import DataError
 
 IGNORED = {"Thumbs.db", "desktop.ini", "__MACOSX"}  # and whatever begins with a dot
@@ -86,7 +87,7 @@ def _classes(tree: Tree, split: str) -> None:
     for entry in _entries(tree, top, split):
         where = _join(split, entry.name)
         if not entry.is_dir():
-            if Path(entry.name).suffix.lower() in (".jpg", ".jpeg", ".png", ".webp", ".bmp"):
+            if Path(entry.name).suffix.lower() in EXTENSIONS:
                 tree.fault("stray picture", where, "lies beside the class folders, so it has no class", drop=(where,))
             continue
         names.append(entry.name)

@@ -9,7 +9,12 @@ from randpath.images import DataError, Source
 def load(root: Path, size: int = 224, tick: Tick | None = None) -> Source:
     """root/ms_celeb with train.txt, test.txt and the pictures they list, relative to that folder."""
     lists = need(
-        "ms_celeb", root, "train.txt", "test.txt", what="train.txt and test.txt (`path label` lines) and the images"
+        "ms_celeb",
+        root,
+        "train.txt",
+        "test.txt",
+        what="train.txt and test.txt (`path label` lines) and the images",
+        offered=False,
     )
     train, test = (read(path) for path in lists)
     labels = {label for _, label in train}
