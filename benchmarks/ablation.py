@@ -12,7 +12,6 @@ on rps what the field does after or beside the training, and what our software d
 
 import argparse
 import importlib
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +21,13 @@ import torch
 
 from randpath import data, selection
 from randpath.augment import Augment
-from randpath.checkpoint import replace_file
 from randpath.experiment import commit, environment, make_method
 from randpath.images import Joined
 from randpath.keyed import rng
 from randpath.method import Work
 from randpath.methods import METHODS
 from randpath.metrics import accuracy
+from randpath.report import append_result
 from randpath.stream import TaskStream
 from randpath.train import fit, predict
 
@@ -127,8 +126,4 @@ result = {
     "commit": commit(),
     "date": time.strftime("%Y-%m-%d", time.gmtime()),
 }
-file = Path("docs/results/ablations.json")
-known = json.loads(file.read_text()) if file.exists() else []
-kept = [r for r in known if r["command"] != result["command"]]
-text = "[\n" + ",\n".join(json.dumps(r, sort_keys=True) for r in [*kept, result]) + "\n]\n"
-replace_file(file, text.encode())
+append_result(Path("docs/results/ablations.json"), result)

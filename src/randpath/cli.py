@@ -181,6 +181,7 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
 
     with checkpoint.lock(directory), Stop() as stop:
         from randpath import experiment as experiments
+        from randpath.report import append_result
         from randpath.screen import results_table, task_told
         from randpath.train import Diverged, Stopped
         from randpath.workers import process_map
@@ -223,7 +224,7 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
         Console().print(results_table(lines))
         if record:
             file = _results_file(experiment.recipe)
-            _append_result(file, experiments.result(directory, command))
+            append_result(file, experiments.result(directory, command))
             print(f"recorded in {file}; to renew the tables, type: make tables")
         print(f"the run is in {directory}; other methods: randpath methods")
         if experiment.method != "rehearsal":
@@ -267,16 +268,6 @@ def _results_file(recipe: str) -> Path:
     if not folder.is_dir():
         raise UsageError("--record writes to docs/results of a checkout of randpath; there is none in this directory")
     return folder / f"{recipe}.json"
-
-
-def _append_result(file: Path, result: dict[str, Any]) -> None:
-    """One record a line, newest last; the same command run again replaces its older record."""
-    from randpath import checkpoint
-
-    known = json.loads(file.read_text()) if file.exists() else []
-    kept = [r for r in known if r["command"] != result["command"]]
-    text = "[\n" + ",\n".join(json.dumps(r, sort_keys=True) for r in [*kept, result]) + "\n]\n"
-    checkpoint.replace_file(file, text.encode())
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -25,6 +25,14 @@ def results_of(folder: Path, recipe: str) -> list[Result]:
     return results
 
 
+def append_result(file: Path, result: Result) -> None:
+    """One record a line, newest last; the same command run again replaces its older record."""
+    known = json.loads(file.read_text()) if file.exists() else []
+    kept = [r for r in known if r["command"] != result["command"]]
+    text = "[\n" + ",\n".join(json.dumps(r, sort_keys=True) for r in [*kept, result]) + "\n]\n"
+    replace_file(file, text.encode())
+
+
 def changes(result: Result) -> str:
     """The settings that the command changed; empty for the recipe as it stands.
 
