@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from randpath import checkpoint, versions
 from randpath.command import Bar, UsageError
-from randpath.decode import DataError
+from randpath.errors import DataError
 from randpath.reading import Json, capacity, open_model, picture_shape, pictures_in, print_json
 
 if TYPE_CHECKING:

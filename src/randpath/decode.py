@@ -8,6 +8,8 @@ import numpy as np
 from PIL import Image
 from PIL import WebPImagePlugin as WebPImagePlugin  # by name: Pillow would import all forty plugins to find it
 
+from randpath.errors import DataError as DataError
+
 MAX_PIXELS = 50_000_000
 MAX_BYTES = 160_000_000  # 50 megapixels uncompressed, and some
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM")
@@ -39,14 +41,6 @@ _TURN = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-
-
-class DataError(ValueError):
-    """Bad or missing data: what is wrong, where it lies and what to do next; the CLI's exit code 65."""
-
-    def __init__(self, what: str, *, where: str = "", next: str = ""):
-        super().__init__(what + (f"; next: {next}" if next else ""))
-        self.what, self.where, self.next = what, where, next
 
 
 class PictureError(DataError):

@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from randpath.decode import DataError as DataError
 from randpath.decode import decode, read
+from randpath.errors import DataError as DataError
 
 Index = np.ndarray[tuple[int], np.dtype[np.int64]]
 Batch = tuple[Tensor, Tensor]  # x: uint8 (b, h, w, c) or float32 (b, d); y: int64 (b,)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from randpath import checkpoint, versions
 from randpath.command import Bar, Stop, UsageError
-from randpath.decode import DataError
+from randpath.errors import DataError
 from randpath.reading import Json, capacity, open_model, picture_shape, pictures_in, print_json, warn
 
 if TYPE_CHECKING:

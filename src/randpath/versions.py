@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from randpath import checkpoint
 from randpath.checkpoint import Damaged, Saved
-from randpath.decode import DataError
+from randpath.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
