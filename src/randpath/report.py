@@ -1,7 +1,7 @@
 """Recorded results -> the tables in README.md and docs: `make tables`, or `python -m randpath.report --check`.
 
-A page marks where a table goes, `<!-- results: RECIPE -->` or `<!-- ablations: RECIPE -->` ... `<!-- end -->`; what
-lies between is generated.
+A page marks where a table goes, `<!-- results: RECIPE -->`, `<!-- ablations: RECIPE -->` or `<!-- example: NAME -->`
+... `<!-- end -->`; what lies between is generated.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 from randpath.checkpoint import replace_file
 
-MARKED = re.compile(r"(<!-- (results|ablations): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (results|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Result = dict[str, Any]
 
@@ -88,6 +88,12 @@ def ablation_table(recipe: str, results: list[Result]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def example_table(result: Result) -> str:
+    """The figures that an example of examples/ has recorded."""
+    rows = [f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in result.items() if isinstance(value, float)]
+    return "\n".join([f"| `{result['command']}` | |", "|---|---|", *rows]) + "\n"
+
+
 def with_tables(text: str, folder: Path) -> str:
     """The page with its tables made anew."""
     published: list[Result] = json.loads((folder / "published.json").read_text())
@@ -95,6 +101,8 @@ def with_tables(text: str, folder: Path) -> str:
     def renewed(m: re.Match[str]) -> str:
         if m[2] == "ablations":
             return m[1] + ablation_table(m[3], results_of(folder, "ablations")) + m[4]
+        if m[2] == "example":
+            return m[1] + example_table(json.loads((folder / "examples" / f"{m[3]}.json").read_text())) + m[4]
         return m[1] + table(m[3], results_of(folder, m[3]), published) + m[4]
 
     return MARKED.sub(renewed, text)
