@@ -2,7 +2,7 @@
 
 randpath data cifar100
 python examples/grow.py                      all pictures; about half an hour on two cores
-python examples/grow.py --images 20 --epochs 3         half a minute: what the tests run
+python examples/grow.py --images 20          a few minutes
 python examples/grow.py --record docs/results/examples/grow.json
 """
 

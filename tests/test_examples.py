@@ -15,8 +15,8 @@ DATA = Path(os.environ.get("RANDPATH_DATA", Path.home() / "randpath-data"))
     ("arguments", "says"),
     [
         (["features.py"], "learned (9,): right on"),
-        (["grow.py", "--images", "20", "--epochs", "3"], "it now knows 55 classes"),
-        (["unknown.py", "--images", "20", "--epochs", "2", "--steps", "2"], '"auroc": 0.'),
+        (["grow.py", "--images", "20", "--epochs", "2", "--first", "20", "--more", "1"], "it now knows 21 classes"),
+        (["unknown.py", "--images", "10", "--epochs", "1", "--steps", "2"], '"auroc": 0.'),
     ],
     ids=lambda value: str(value[0]) if isinstance(value, list) else "",
 )
