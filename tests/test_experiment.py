@@ -152,6 +152,8 @@ def test_unknown_settings_methods_and_options_are_named():
         "attention=foo", "modules=0", "seed=-1", "options.N=0", "options.threshold=abc", "options.switch_every=0",
         "options.temperature=0", "training.epochs=0", "training.batch=abc", "training.lr=fast", "training.lr=-1",
         "training.optimizer=lion", "training.schedule=constant", "memory=3", "backbone=resnet",
+        "training.halve_after=0.5", "training.halve_after=[2]", "training.smoothing=2", "training.small_side=-3",
+        "training.first_factor=-1", "options.controller=x", "variant=paper", "recipe=mnist_5",
         "training.small_side=16", "options=3", "training=3", "nonsense=1", "memory",
     ],
 )  # fmt: skip

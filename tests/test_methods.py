@@ -1,6 +1,7 @@
 """Every method against every check, and what Adaptive RPS-Net alone promises."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,6 +94,23 @@ def test_switches_when_saturated_and_counts_from_the_first_switch():
     assert [line.epochs[0]["phi"] for line in lines] == [None, 40 / 30, 2 * 40 / 30]  # gamma = images / budget
     never = RPS(setting(), N=1, threshold=1e9)
     assert [never.learn(one, Work()).epochs[0]["phi"] for one in tasks(never)] == [None, 1.0, 1.0]
+
+
+def test_the_controller_by_ratio_weighs_old_classes_against_new_ones():
+    method = RPS(setting(), N=1, controller="ratio", gamma=1.5, threshold=99, revisit=True)
+    phis = [
+        {line["phi"] for line in method.learn(task(k, classes), Work()).epochs}
+        for k, classes in ((1, range(2)), (2, range(2, 4)), (3, range(4, 5)), (3, range(4, 5)))
+    ]
+    assert phis == [{None}, {1.5}, {3.0}, {3.0}]  # the last call goes on with task 3, against the teacher it had
+
+
+def test_the_first_task_gets_its_factor_of_epochs_except_in_joint_training():
+    longer = replace(setting(), training=replace(setting().training, epochs=2, first_factor=1.5))
+    for name, epochs in (("rps", [3, 2]), ("rehearsal", [3, 2]), ("finetune", [3, 2]), ("joint", [2, 2])):
+        method = METHODS[name](longer)
+        learned = [method.learn(one, Work()) for one in tasks(method, (2, 2))]
+        assert [max(line["epoch"] for line in one.epochs) for one in learned] == epochs, name
 
 
 def test_one_class_has_no_saturation():

@@ -76,12 +76,11 @@ class Training:
             value = getattr(self, name)
             if not (value is None and name == "small_side") and not (isinstance(value, int) and value >= 1):
                 raise ValueError(f"training.{name} must be a whole number of at least 1, got {value!r}")
-        shares = self.halve_after if isinstance(self.halve_after, tuple) else (self.halve_after,)
-        for share in (*shares, self.warm_up, self.smoothing, self.small_share):
-            if not isinstance(share, int | float) or not 0 <= share <= 1:
-                raise ValueError(f"training: warm_up, smoothing, small_share and halve_after are shares, got {share!r}")
-        if not isinstance(self.halve_after, tuple):
-            raise ValueError(f"training.halve_after must be a list of shares, got {self.halve_after!r}")
+        if not isinstance(self.halve_after, tuple) or not all(map(_is_share, self.halve_after)):
+            raise ValueError(f"training.halve_after must be a list of numbers from 0 to 1, got {self.halve_after!r}")
+        for name in ("warm_up", "smoothing", "small_share"):
+            if not _is_share(getattr(self, name)):
+                raise ValueError(f"training.{name} must be a number from 0 to 1, got {getattr(self, name)!r}")
         for name in ("lr", "weight_decay", "momentum", "first_factor", "save_seconds"):
             if not isinstance(getattr(self, name), int | float) or not getattr(self, name) >= 0:
                 raise ValueError(f"training.{name} must be a number of at least 0, got {getattr(self, name)!r}")
@@ -111,6 +110,10 @@ class Training:
         if step < rise:
             return self.lr * (step + 1) / (rise + 1)
         return self.lr * (total - step) / (total - rise)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
 
 
 def batch_indices(n: int, size: int, *key: int | str) -> list[Index]:

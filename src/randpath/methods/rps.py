@@ -81,7 +81,9 @@ class RPS:
         S = [j for j in self.S if j < k]  # a switch noted after a task that goes on is taken back
         previous = self.previous if going_on else self._present() if self.revisit and k > 1 else None
         teacher = None if k == 1 else self._folded(previous) if going_on else fold(self.net, self.P_ts).cpu()
-        old = len(previous[0]["head.bias"]) if going_on and previous else 0 if going_on else self.net.num_classes
+        old = self.net.num_classes  # classes before task k
+        if going_on:
+            old = 0 if previous is None else len(previous[0]["head.bias"])
         if self.k == 0 or self.k in S:
             P_fixed = self.P_ts
             paths = candidates(self.N, P_fixed, rng(s.seed, "paths", k))
