@@ -48,6 +48,8 @@ experiment = getattr(recipe, given.variant).changed("seed", given.seed)
 if given.method != experiment.method:
     experiment = replace(experiment, method=given.method, options={})
 experiment = experiment.with_settings(given.set)
+if not experiment.validation:
+    parser.error("validation=false leaves no images to compare settings on")
 
 known = 0  # classes before the present task
 

@@ -121,6 +121,27 @@ def test_a_changed_setting_is_refused_by_name(tmp_path):
         run(replace(TINY, memory=61), tmp_path)
 
 
+def test_a_run_that_began_before_a_setting_existed_goes_on(tmp_path, reference):
+    next(steps(TINY, tmp_path))
+    name, saved = checkpoint.latest(tmp_path / "checkpoints")
+    del saved.documents["run"]["experiment"]["validation"]
+    checkpoint.discard(tmp_path / "checkpoints")
+    checkpoint.save(tmp_path / "checkpoints", name, saved.tensors, saved.documents)
+    assert len(run(TINY, tmp_path)) == 3
+    after = digest(tmp_path)
+    assert all(after[f] == reference[f] for f in after if not f.endswith("run.json"))
+
+
+def test_without_validation_all_images_train_one_candidate_and_fill_the_memory(tmp_path):
+    run(replace(TINY, validation=False), tmp_path)
+    lines = checkpoint.read_lines(tmp_path / "epochs.jsonl")
+    assert {line["candidate"] for line in lines} == {0}
+    assert {line["validation"] for line in lines} == {None}
+    _, saved = checkpoint.latest(tmp_path / "checkpoints")
+    assert "memory_val" not in saved.tensors
+    assert len(saved.tensors["memory_train"]["labels"]) == 60
+
+
 def test_another_environment_is_refused_unless_inexact(tmp_path, monkeypatch):
     next(steps(TINY, tmp_path))
     now = environment()

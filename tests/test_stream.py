@@ -92,6 +92,12 @@ def test_a_class_s_validation_images_do_not_depend_on_the_others(labels: list[in
         assert own[hold_out(y[own], seed)[1]].tolist() == [i for i in val if y[i] == c]
 
 
+def test_without_validation_every_image_is_for_training() -> None:
+    whole = source([10] * 4, [1] * 4)
+    task = TaskStream(whole, 2, 1993, seed=0, validation=False).task(2)
+    assert (len(task.train), len(task.val), set(task.train.labels.tolist())) == (20, 0, {2, 3})
+
+
 def test_the_protocols_of_the_papers() -> None:
     hundred = source([5] * 100, [1] * 100)
     stream = TaskStream(hundred, 10, 1993, seed=0)

@@ -46,6 +46,7 @@ class Experiment:
     training: Training = Training()
     padding: int = 4  # pixels that a crop may shift
     degrees: float = 10.0  # of rotation
+    validation: bool = True  # a tenth is held out, to choose paths on; false: all images train, and N is 1
     memory: int = 2000
     herding: bool = False
     size: int | None = None  # the side to which pictures kept as files are brought; none: the dataset's own
@@ -64,7 +65,7 @@ class Experiment:
         for name in ("width", "size"):
             value = getattr(self, name)
             _demand(value is None or _is_whole(value, 1), name, "a whole number of at least 1, or null", self)
-        for name in ("herding", "skip_bad"):
+        for name in ("herding", "skip_bad", "validation"):
             _demand(isinstance(getattr(self, name), bool), name, "true or false", self)
         for name in ("dataset", "method", "backbone", "device"):
             _demand(isinstance(getattr(self, name), str) and getattr(self, name) != "", name, "a name", self)
@@ -221,7 +222,14 @@ def steps(
     torch.set_num_threads(experiment.threads)
     source = data.load(experiment.dataset, size=experiment.size, skip_bad=experiment.skip_bad)
     cumulative = METHODS[experiment.method].cumulative if experiment.method in METHODS else False
-    stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative)
+    stream = TaskStream(
+        source,
+        experiment.tasks,
+        experiment.class_order,
+        seed=experiment.seed,
+        cumulative=cumulative,
+        validation=experiment.validation,
+    )
     method = make_method(experiment, source)
     Memory(experiment.memory).require_room(len(stream.class_names))  # now, not at the task that fills it
     saved = _begin(experiment, directory, stream, command, inexact)
@@ -306,7 +314,9 @@ def _begin(
         return checkpoint.load(checkpoint.save(place, "0000", {}, empty))
     saved = found[1]
     before = saved.documents["run"]
-    differ = _differences(before["experiment"], now["experiment"])
+    # A setting that came with a later version stood at its default, though nobody could write it down.
+    defaults = {f.name: f.default for f in fields(Experiment)}
+    differ = _differences({**defaults, **before["experiment"]}, now["experiment"])
     if before["data_fingerprint"] != now["data_fingerprint"]:
         differ.append(f"the data of {experiment.dataset}: fingerprint {before['data_fingerprint'][:12]} then")
         differ += changes(checkpoint.read_document(directory / "files.json"), stream.source.files)

@@ -51,7 +51,14 @@ class TaskStream:
     """
 
     def __init__(
-        self, source: Source, tasks: Groups, class_order: ClassOrder = "natural", *, seed: int, cumulative: bool = False
+        self,
+        source: Source,
+        tasks: Groups,
+        class_order: ClassOrder = "natural",
+        *,
+        seed: int,
+        cumulative: bool = False,
+        validation: bool = True,  # false: every image is for training, for methods that choose nothing
     ):
         names = source.class_names
         if not isinstance(tasks, int) and any(not isinstance(group, int | np.integer) for group in tasks):
@@ -61,7 +68,7 @@ class TaskStream:
             tasks = [len(group) for group in tasks]  # type: ignore[arg-type]
         self.source = source
         self.seed = seed
-        self.cumulative = cumulative
+        self.cumulative, self.validation = cumulative, validation
         self.class_order: tuple[int, ...] = _order(class_order, names)
         self.class_names: tuple[str, ...] = tuple(names[c] for c in self.class_order)
         self._stops = np.cumsum([0, *_sizes(tasks, len(names))])
@@ -84,6 +91,8 @@ class TaskStream:
         classes = range(self._classes(k).stop) if self.cumulative else self._classes(k)
         everything = _take(self.source.train, self._train, classes)
         train, val = hold_out(everything.labels, self.seed)
+        if not self.validation:
+            train, val = np.arange(len(everything.labels)), val[:0]
         return Task(k, classes, everything.take(train), everything.take(val))
 
     def test(self, k: int) -> Dataset:

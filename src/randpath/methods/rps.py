@@ -90,6 +90,9 @@ class RPS:
         else:
             P_fixed = self.P_fixed
             paths = [self.P]
+        val = Joined([*self.memory.val.values(), task.val])
+        if not len(val):
+            paths = paths[:1]  # nothing to choose by, so no reason to train more
 
         data: Dataset = Joined([*self.memory.train.values(), task.train])
         job = Job(
@@ -99,7 +102,7 @@ class RPS:
             P_fixed=P_fixed,
             num_classes=task.classes.stop,
             data=data,
-            val=Joined([*self.memory.val.values(), task.val]),
+            val=val,
             teacher=teacher,
             phi=self._phi(k, task, old, S),
             temperature=self.temperature,
