@@ -62,6 +62,12 @@ def add_in_place(weights: torch.Tensor) -> float:
     return float(weights.sum())
 
 
+def quarter_by_quarter(x: int) -> None:
+    for quarter in range(4):
+        heartbeat(quarter / 4)
+        time.sleep(1.05)  # a beat travels once a second
+
+
 def step_until_stopped(place: Path, x: int) -> int:
     try:
         while True:
@@ -122,7 +128,7 @@ def test_an_exception_comes_back_with_its_type() -> None:
 def test_stopping_lets_the_workers_save(tmp_path: Path) -> None:
     begun = time.monotonic()
 
-    def tick() -> None:
+    def tick(done: float) -> None:
         if time.monotonic() - begun > 5:
             raise KeyboardInterrupt
 
@@ -131,6 +137,15 @@ def test_stopping_lets_the_workers_save(tmp_path: Path) -> None:
             on_workers(functools.partial(step_until_stopped, tmp_path), range(2))
         assert time.monotonic() - begun < 5 + workers.PATIENCE - 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["saved-0", "saved-1"]
+
+
+def test_the_tick_hears_how_far_the_calls_are() -> None:
+    heard: list[float] = []
+    with process_map(2, tick=heard.append) as on_workers:
+        on_workers(quarter_by_quarter, range(2))
+    assert heard == sorted(heard)
+    assert heard[-1] == 1.0
+    assert {0.25, 0.5} & set(heard), "the workers' own share, before any call is done"
 
 
 def test_workers_leave_when_their_parent_dies(tmp_path: Path) -> None:
@@ -171,4 +186,4 @@ def test_workers_leave_when_their_parent_dies(tmp_path: Path) -> None:
 
 
 def test_a_heartbeat_outside_of_a_worker_is_nothing() -> None:
-    heartbeat(1, 2)
+    heartbeat(0.5)

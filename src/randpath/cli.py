@@ -188,10 +188,6 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
 
         experiment = get()
 
-        def check() -> None:
-            if stop.signal:
-                raise Stopped()
-
         if not (directory / "experiment.json").exists():
             checkpoint.need_space(directory.parent if directory.parent.exists() else Path(), 50_000_000)
         lines: list[dict[str, Any]] = []
@@ -201,9 +197,10 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
 
             def tick(done: float) -> None:
                 bar.show(done, f"task {len(lines) + 1} of {num_tasks}")
-                check()
+                if stop.signal:
+                    raise Stopped()
 
-            pool = process_map(experiment.processes, tick=check) if experiment.processes > 1 else None
+            pool = process_map(experiment.processes, tick=tick) if experiment.processes > 1 else None
             try:
                 for line in experiments.steps(
                     experiment, directory, map=pool or map, tick=tick, inexact=inexact, command=command

@@ -54,7 +54,7 @@ def _send(pipe: Connection, message: object) -> None:
     pipe.send_bytes(buffer.getbuffer())
 
 
-def quiet() -> None:
+def quiet(done: float) -> None:
     """The tick that does nothing."""
 
 
@@ -71,12 +71,12 @@ class _Link:
     def begin(self, number: int) -> None:
         self.number, self.steps, self.last = number, 0, -1.0
 
-    def beat(self) -> None:
+    def beat(self, done: float) -> None:
         now = time.monotonic()
         self.steps += 1
         if now - self.last < 1:
             return
-        _send(self.pipe, ("beat", 0.0 if self.last < 0 else (now - self.last) / self.steps))
+        _send(self.pipe, ("beat", (0.0 if self.last < 0 else (now - self.last) / self.steps, done)))
         self.steps, self.last = 0, now
         while self.control.poll():
             number, reason = self.control.recv()
@@ -87,13 +87,13 @@ class _Link:
 _link: _Link | None = None  # set in a worker, and nowhere else
 
 
-def heartbeat(*_: object) -> None:
-    """Say that a step is done, at most once a second; to be called at each step. Nothing outside of a worker.
+def heartbeat(done: float = 0.0) -> None:
+    """Say which share of the call is done, at most once a second; to be called at each step. Nothing outside a worker.
 
     Raises what stopped the parent, when something did.
     """
     if _link is not None:
-        _link.beat()
+        _link.beat(done)
 
 
 def _serve(pipe: Connection, control: Connection) -> None:
@@ -147,13 +147,13 @@ class _Worker:
         self.tasks: queue.SimpleQueue[tuple[int, object, object] | None] = queue.SimpleQueue()
         self.number = 0  # of the call it is on; 0: idle
         self.index = -1  # of that call's result
-        self.heard = 0.0
+        self.heard = self.done = 0.0  # when, and which share of the call
         self.steps: collections.deque[float] = collections.deque(maxlen=100)
         threading.Thread(target=self._talk, daemon=True).start()
 
     def begin(self, number: int, index: int, function: object, arguments: object) -> None:
         self.number, self.index = number, index
-        self.heard = time.monotonic()
+        self.heard, self.done = time.monotonic(), 0.0
         self.steps.clear()
         self.tasks.put((number, function, arguments))
 
@@ -186,7 +186,7 @@ class _Worker:
 class ProcessMap:
     """A function with the signature of the builtin `map`; see process_map."""
 
-    def __init__(self, processes: int, silence: float = SILENCE, tick: Callable[[], object] = quiet) -> None:
+    def __init__(self, processes: int, silence: float = SILENCE, tick: Callable[[float], object] = quiet) -> None:
         if processes < 1:
             raise ValueError(f"{processes} processes can do nothing")
         self.processes, self.silence, self.tick = processes, silence, tick
@@ -222,7 +222,8 @@ class ProcessMap:
                                 f"call {index + 1} of {len(calls)} failed: {', then '.join(causes[index])}"
                             )
                         todo.appendleft(index)
-                self.tick()
+                at_work = sum(worker.done for worker in self._workers if worker.number)
+                self.tick((len(results) + at_work) / len(calls))
         except BaseException as reason:
             self._stop(reason)
             raise
@@ -246,7 +247,8 @@ class ProcessMap:
             if worker in self._workers and number == worker.number:
                 worker.heard = time.monotonic()
                 if kind == "beat":
-                    worker.steps.append(value)
+                    step, worker.done = value
+                    worker.steps.append(step)
                 elif kind == "lost":
                     worker.process.join(5)
                     yield worker, "lost", _cause(worker.process.exitcode)
@@ -292,12 +294,13 @@ class ProcessMap:
         self.close()
 
 
-def process_map(processes: int, *, silence: float = SILENCE, tick: Callable[[], object] = quiet) -> ProcessMap:
+def process_map(processes: int, *, silence: float = SILENCE, tick: Callable[[float], object] = quiet) -> ProcessMap:
     """A `map` on several processes: `with process_map(2) as map: list(map(function, arguments))`.
 
     A worker that dies, or is silent for max(10 x its median step, `silence` seconds), is replaced and its call made
-    again; the third loss of one call is WorkerLost. An exception of `function` is raised here. `tick` is called several
-    times a second: when it raises, the workers raise the same at their next heartbeat, and have ten seconds to save.
+    again; the third loss of one call is WorkerLost. An exception of `function` is raised here. `tick` is told the share
+    that is done, several times a second: when it raises, the workers raise the same at their next heartbeat, and have
+    ten seconds to save.
     """
     return ProcessMap(processes, silence, tick)
 
