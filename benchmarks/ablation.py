@@ -21,12 +21,13 @@ import torch
 
 from randpath import data, selection
 from randpath.augment import Augment
-from randpath.experiment import commit, environment, make_method
+from randpath.experiment import make_method
 from randpath.images import Joined
 from randpath.keyed import rng
 from randpath.method import Work
 from randpath.methods import METHODS
 from randpath.metrics import accuracy
+from randpath.provenance import commit, environment
 from randpath.report import append_result
 from randpath.stream import TaskStream
 from randpath.train import fit, predict

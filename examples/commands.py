@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from randpath import data
-from randpath.experiment import commit, environment
+from randpath.provenance import commit, environment
 
 
 def randpath(*arguments: object) -> dict[str, object]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from randpath import PathClassifier, data
-from randpath.experiment import commit, environment
+from randpath.provenance import commit, environment
 
 
 def main() -> None:

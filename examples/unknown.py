@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from randpath import PathClassifier, data
 from randpath.calibration import expected_calibration_error
-from randpath.experiment import commit, environment
+from randpath.provenance import commit, environment
 
 
 def main() -> None:

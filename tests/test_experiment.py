@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from randpath import checkpoint
-from randpath.experiment import Changed, Experiment, environment, result, run, steps
+from randpath.experiment import Changed, Experiment, run, steps
 from randpath.method import DeviceMissing
+from randpath.provenance import environment
+from randpath.report import result_of
 from randpath.train import Stopped, Training
 from randpath.workers import process_map
 
@@ -196,7 +198,7 @@ def test_a_missing_device_is_named(tmp_path):
 @pytest.mark.parametrize("method", ["finetune", "rehearsal", "joint"])
 def test_the_baselines_run_and_the_result_is_complete(tmp_path, method):
     run(replace(TINY, method=method, options={}), tmp_path)
-    recorded = result(tmp_path, "randpath bench tiny")
+    recorded = result_of(tmp_path, "randpath bench tiny")
     assert recorded["num_tasks"] == 3
     assert recorded["forgetting"] is not None
     assert recorded["switched"] == [None] * 3

@@ -181,7 +181,7 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
 
     with checkpoint.lock(directory), Stop() as stop:
         from randpath import experiment as experiments
-        from randpath.report import append_result
+        from randpath.report import append_result, result_of
         from randpath.screen import results_table, task_told
         from randpath.train import Diverged, Stopped
         from randpath.workers import process_map
@@ -221,7 +221,7 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
         Console().print(results_table(lines))
         if record:
             file = _results_file(experiment.recipe)
-            append_result(file, experiments.result(directory, command))
+            append_result(file, result_of(directory, command))
             print(f"recorded in {file}; to renew the tables, type: make tables")
         print(f"the run is in {directory}; other methods: randpath methods")
         if experiment.method != "rehearsal":

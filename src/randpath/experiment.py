@@ -1,14 +1,10 @@
 """An experiment, frozen and serialisable, and the one way to run it: learn, evaluate, record, checkpoint, next."""
 
 import json
-import os
-import platform
-import subprocess
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib.metadata import version
 from inspect import signature
 from pathlib import Path as Directory
 from typing import Any, Literal, get_args
@@ -24,6 +20,7 @@ from randpath.memory import Memory
 from randpath.method import Map, Method, Setting, State, Work, check_device, count_flops
 from randpath.methods import METHODS
 from randpath.network import Attention
+from randpath.provenance import commit, environment
 from randpath.stream import TaskStream
 from randpath.train import Tick, Training, predict, quiet
 
@@ -176,27 +173,6 @@ class Changed(ValueError):
     def __init__(self, what: str, next: str | None = None):
         super().__init__(what)
         self.next = next  # to type
-
-
-def environment() -> dict[str, Any]:
-    """What may change the last bits of a result."""
-    libraries = ("torch", "numpy", "pillow", "scikit-learn", "scipy", "safetensors")
-    return {
-        "python": platform.python_version(),
-        **{name: version(name) for name in libraries},
-        "randpath": version("randpath"),
-        "machine": machine(),
-    }
-
-
-def machine() -> str:
-    cpu = platform.processor() or platform.machine()
-    info = Directory("/proc/cpuinfo")
-    if info.exists():
-        cpu = next(
-            (x.partition(":")[2].strip() for x in info.read_text().splitlines() if x.startswith("model name")), cpu
-        )
-    return f"{cpu}, {os.cpu_count()} cores, {platform.system()}"
 
 
 def run(
@@ -372,50 +348,3 @@ def _megabytes(state: State) -> float:
 def _write_lines(directory: Directory, lines: Mapping[str, list[dict[str, Any]]]) -> None:
     for name, rows in lines.items():
         checkpoint.write_lines(directory / f"{name}.jsonl", rows)
-
-
-def result(directory: Directory, command: str) -> dict[str, Any]:
-    """A finished run as one recorded result."""
-    document = checkpoint.read_document(directory / "experiment.json")
-    e, lines = document["experiment"], checkpoint.read_lines(directory / "metrics.jsonl")
-    times = checkpoint.read_lines(directory / "times.jsonl")
-    A = [line["accuracy"] for line in lines]
-    return {
-        **({"inexact": document["inexact"]} if "inexact" in document else {}),  # went on in another environment
-        "recipe": e["recipe"],
-        "method": e["method"],
-        "variant": e["variant"],
-        "seed": e["seed"],
-        "experiment": e,
-        "class_order": document["class_order"],
-        "num_tasks": len(A),
-        "accuracy": A,
-        "average": metrics.average_incremental_accuracy(A),
-        "forgetting": lines[-1]["forgetting"],
-        "parameters": lines[-1]["parameters"],
-        "megabytes": lines[-1]["megabytes"],
-        "flops": lines[-1]["flops"],
-        # None if a task was interrupted: the time before that was not counted.
-        "seconds": round(sum(line["seconds"] for line in times), 1) if all(t["whole"] for t in times) else None,
-        "saturation": [line["saturation"] for line in lines],
-        "switched": [line["switched"] for line in lines],
-        "data_fingerprint": document["data_fingerprint"],
-        "command": command,
-        "versions": {k: v for k, v in document["environment"].items() if k != "machine"},
-        "machine": document["environment"]["machine"],
-        "commit": ", ".join(str(c) for c in document["commits"]),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-    }
-
-
-def commit() -> str | None:
-    """The commit of this package's checkout, marked when files differ from it; none outside of a checkout."""
-    here = Directory(__file__).parent
-    try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "src"], cwd=here.parents[1], capture_output=True, text=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")

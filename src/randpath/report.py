@@ -8,11 +8,12 @@ import json
 import re
 import shlex
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from randpath.checkpoint import replace_file
+from randpath import checkpoint, metrics
 
 MARKED = re.compile(r"(<!-- (results|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -25,12 +26,46 @@ def results_of(folder: Path, recipe: str) -> list[Result]:
     return results
 
 
+def result_of(directory: Path, command: str) -> Result:
+    """A finished run as one recorded result."""
+    document = checkpoint.read_document(directory / "experiment.json")
+    e, lines = document["experiment"], checkpoint.read_lines(directory / "metrics.jsonl")
+    times = checkpoint.read_lines(directory / "times.jsonl")
+    A = [line["accuracy"] for line in lines]
+    return {
+        **({"inexact": document["inexact"]} if "inexact" in document else {}),  # went on in another environment
+        "recipe": e["recipe"],
+        "method": e["method"],
+        "variant": e["variant"],
+        "seed": e["seed"],
+        "experiment": e,
+        "class_order": document["class_order"],
+        "num_tasks": len(A),
+        "accuracy": A,
+        "average": metrics.average_incremental_accuracy(A),
+        "forgetting": lines[-1]["forgetting"],
+        "parameters": lines[-1]["parameters"],
+        "megabytes": lines[-1]["megabytes"],
+        "flops": lines[-1]["flops"],
+        # None if a task was interrupted: the time before that was not counted.
+        "seconds": round(sum(line["seconds"] for line in times), 1) if all(t["whole"] for t in times) else None,
+        "saturation": [line["saturation"] for line in lines],
+        "switched": [line["switched"] for line in lines],
+        "data_fingerprint": document["data_fingerprint"],
+        "command": command,
+        "versions": {k: v for k, v in document["environment"].items() if k != "machine"},
+        "machine": document["environment"]["machine"],
+        "commit": ", ".join(str(c) for c in document["commits"]),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
 def append_result(file: Path, result: Result) -> None:
     """One record a line, newest last; the same command run again replaces its older record."""
     known = json.loads(file.read_text()) if file.exists() else []
     kept = [r for r in known if r["command"] != result["command"]]
     text = "[\n" + ",\n".join(json.dumps(r, sort_keys=True) for r in [*kept, result]) + "\n]\n"
-    replace_file(file, text.encode())
+    checkpoint.replace_file(file, text.encode())
 
 
 def changes(result: Result) -> str:
@@ -136,7 +171,7 @@ def main() -> None:
         if renewed != text:
             stale.append(str(page))
             if "--check" not in sys.argv:
-                replace_file(page, renewed.encode())
+                checkpoint.replace_file(page, renewed.encode())
     print(f"renewed: {', '.join(stale)}" if stale else "all tables are current")
     if stale and "--check" in sys.argv:
         sys.exit(1)
