@@ -7,6 +7,7 @@ of all classes seen, to docs/results/ablations.json; docs/log.md has its tables 
 on rps what the field does after or beside the training, and what our software does not do:
     average   the running mean of the weights, decay 0.99, takes the place of the last ones
     align     the new classes' rows of the head are scaled to the mean norm of the old ones (weight aligning, 2020)
+    teacher   the teacher is the previous weights on the new path, as in the authors' code, not on the previous one
     phase     a last phase on as many images of each class as the rarest has, at a tenth of the learning rate
 """
 
@@ -22,13 +23,15 @@ import torch
 from randpath import data, selection
 from randpath.augment import Augment
 from randpath.experiment import make_method
+from randpath.fold import fold
 from randpath.images import Joined
 from randpath.keyed import rng
 from randpath.method import Work
-from randpath.methods import METHODS
+from randpath.methods import METHODS, rps
 from randpath.metrics import accuracy
 from randpath.provenance import commit, environment
 from randpath.report import append_result
+from randpath.selection import train_candidate
 from randpath.stream import TaskStream
 from randpath.train import fit, predict
 
@@ -39,7 +42,7 @@ parser.add_argument("--tasks", type=int, default=4)
 parser.add_argument("--method", default="rps")
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--set", action="append", default=[])
-parser.add_argument("--add", choices=("average", "align", "phase"), default=None)
+parser.add_argument("--add", choices=("average", "align", "phase", "teacher"), default=None)
 given = parser.parse_args()
 if given.add and given.method != "rps":
     parser.error("--add is for --method rps")
@@ -81,7 +84,17 @@ def fit_and_more(net, params, data, loss, training, augment, *, key, validate, *
     return log
 
 
-if given.add:
+def train_with_teacher_on_the_new_path(job, candidate, tick=None):
+    if job.teacher is not None:
+        net = job.backbone.build(job.seed)
+        net.load_weights(job.weights)
+        job = replace(job, teacher=fold(net, job.P_fixed | candidate[1]))
+    return train_candidate(job, candidate, tick)
+
+
+if given.add == "teacher":
+    rps.train_candidate = train_with_teacher_on_the_new_path
+elif given.add:
     selection.fit = fit_and_more
 
 torch.set_num_threads(experiment.threads)

@@ -7,11 +7,17 @@ import pytest
 import torch
 from torch import nn
 
+from randpath.augment import Augment
+from randpath.backbones import Backbone
 from randpath.fisher import fisher_max, fisher_mean
+from randpath.fold import fold
+from randpath.images import Arrays
 from randpath.network import PathAttention, PathLayer, PathNetwork
 from randpath.objective import cross_entropy, distillation, log_counts, phi
 from randpath.path import Path
-from randpath.saturation import relative_saturation
+from randpath.saturation import relative_saturation, saturation
+from randpath.selection import Job, train_candidate
+from randpath.train import Training
 
 
 def test_training_path_leaves_out_what_is_fixed():
@@ -127,6 +133,63 @@ def test_mu_sat_without_any_gradient_is_none_and_half_of_it_is_an_error():
     for traces in ([0.0, 1.0], [1.0, 0.0], [math.nan, 1.0], [1.0, math.inf]):
         with pytest.raises(FloatingPointError, match="mu_sat"):
             relative_saturation(traces)
+
+
+def saturation_of(net: PathNetwork, labels: list[int]) -> float | None:
+    """mu_sat of the path through modules 0, with module 1 of the first layer, frozen, also on."""
+    exemplars = Arrays(np.linspace(0.1, 0.3, len(labels), dtype=np.float32)[:, None], np.array(labels))
+    return saturation(net, Path.of([[1, 0], [1, 0]]), Path.of([[1, 1], [1, 0]]), exemplars, Augment((0.0,), (1.0,)))
+
+
+def test_mu_sat_reads_the_modules_of_P_and_runs_forward_on_P_ts():
+    net = two_layer_net()
+    with torch.no_grad():
+        net.layers[0].parallel[1].weight.fill_(2.5)
+    # q_0 = a2 (a1 + b) x = 3 (2 + 2.5) x: the gradient to a1 has the factor a2 = 3, that to a2 the factor a1 + b = 4.5.
+    assert saturation_of(net, [0, 1, 1]) == pytest.approx(2 * math.log(4.5 / 3), rel=1e-5)
+
+
+@pytest.mark.parametrize("margin", [30.0, 45.0, 48.5, 49.3, 60.0, 1000.0])
+def test_mu_sat_of_perfectly_fitted_exemplars_is_a_number_or_none_and_no_error(margin):
+    """The squares of such gradients are too small for float32."""
+    net = two_layer_net()
+    with torch.no_grad():
+        net.layers[0].parallel[1].weight.fill_(2.5)
+        net.head.weight.copy_(torch.tensor([[1.0], [2.0]]))
+        net.head.bias.copy_(torch.tensor([margin, 0.0]))
+    mu_sat = saturation_of(net, [0, 0, 0])
+    assert mu_sat is None if margin == 1000 else mu_sat == pytest.approx(2 * math.log(4.5 / 3), rel=1e-3)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 4.5])
+def test_a_step_goes_down_the_gradient_of_cross_entropy_plus_phi_times_distillation(weight):
+    """One step of plain SGD of `train_candidate`, with a frozen module on, against a gradient made by torch alone."""
+    net = Backbone("mlp", (3,), M=2, attention="none", width=4).build(0)
+    net.grow_head(2)
+    P_fixed, P = Path.of([[1, 0], [1, 0]]), Path.of([[0, 1], [0, 1]])
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 3, generator=generator), torch.tensor([0, 1, 2, 2, 2, 2])
+    job = Job(
+        backbone=Backbone("mlp", (3,), M=2, attention="none", width=4), seed=0, weights=dict(net.weights(P_fixed)),
+        P_fixed=P_fixed, num_classes=3, data=Arrays(x.numpy(), y.numpy()), val=Arrays(x.numpy()[:0], y.numpy()[:0]),
+        teacher=fold(net, P_fixed), phi=weight, temperature=2.0, log_counts=None,
+        training=Training(epochs=1, batch=6, optimizer="sgd", lr=0.1, momentum=0.0, schedule="cosine"),
+        augment=Augment((0.0,), (1.0,)), key=(0,), place=None, device="cpu", threads=1,
+    )  # fmt: skip
+    stepped = train_candidate(job, (0, P)).weights
+
+    with torch.no_grad():
+        q_teacher = net(x, P_fixed)
+    net.grow_head(3)
+    q = net(x, P_fixed | P)
+    log_p = torch.log_softmax(q, dim=1)
+    L_ce = -(log_p[0, 0] + log_p[1, 1] + log_p[2:, 2].sum()) / 6
+    old, teacher = torch.softmax(q[:, :2] / 2, dim=1), torch.softmax(q_teacher / 2, dim=1)
+    L_dist = (teacher * (teacher.log() - old.log())).sum() / 6
+    (L_ce + weight * L_dist).backward()
+    for name in ("layers.0.parallel.1.1.weight", "layers.1.parallel.1.weight", "head.weight", "head.bias"):
+        p = net.get_parameter(name)
+        torch.testing.assert_close(stepped[name], p.detach() - 0.1 * p.grad, msg=name)
 
 
 def test_cross_entropy():

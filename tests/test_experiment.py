@@ -9,10 +9,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from randpath import checkpoint
+from randpath import checkpoint, data
 from randpath.experiment import Changed, Experiment, run, steps
+from randpath.images import Arrays
 from randpath.method import DeviceMissing
 from randpath.provenance import environment
 from randpath.report import result_of
@@ -127,11 +129,34 @@ def test_a_run_that_began_before_a_setting_existed_goes_on(tmp_path, reference):
     next(steps(TINY, tmp_path))
     name, saved = checkpoint.latest(tmp_path / "checkpoints")
     del saved.documents["run"]["experiment"]["validation"]
+    del saved.documents["run"]["experiment"]["training"]["first_factor"]
     checkpoint.discard(tmp_path / "checkpoints")
     checkpoint.save(tmp_path / "checkpoints", name, saved.tensors, saved.documents)
     assert len(run(TINY, tmp_path)) == 3
     after = digest(tmp_path)
     assert all(after[f] == reference[f] for f in after if not f.endswith("run.json"))
+
+
+def test_one_task_is_a_run(tmp_path):
+    run(replace(TINY, tasks=1), tmp_path)
+    recorded = result_of(tmp_path, "randpath bench tiny")
+    assert (recorded["num_tasks"], recorded["forgetting"]) == (1, None)
+    assert recorded["accuracy"][0] == recorded["average"]
+
+
+def test_other_test_images_change_no_weight(tmp_path, monkeypatch):
+    digits = data.load("digits")
+    run(TINY, tmp_path / "as-they-are")
+    noise = np.random.default_rng(0).integers(0, 256, digits.test.items.shape).astype(np.uint8)
+    monkeypatch.setattr(
+        "randpath.experiment.data.load", lambda *_, **__: replace(digits, test=Arrays(noise, digits.test.labels))
+    )
+    run(TINY, tmp_path / "noise")
+    last = [checkpoint.latest(tmp_path / name / "checkpoints")[1] for name in ("as-they-are", "noise")]
+    assert last[0].documents["metrics"] != last[1].documents["metrics"]
+    assert last[0].documents["epochs"] == last[1].documents["epochs"]
+    for group, tensors in last[0].tensors.items():
+        assert all(np.array_equal(tensor, last[1].tensors[group][name]) for name, tensor in tensors.items())
 
 
 def test_without_validation_all_images_train_one_candidate_and_fill_the_memory(tmp_path):
@@ -237,6 +262,10 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(tmp_path):
     assert "randpath resume cut" in cut.stderr
     again = randpath("resume", "cut", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
+    finished = randpath("resume", "cut", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert "accuracy" in finished.stdout, "a finished run shows its table again"
     assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
 
 

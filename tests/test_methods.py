@@ -12,9 +12,9 @@ from randpath.method import Work
 from randpath.methods import METHODS
 from randpath.methods.rps import RPS
 from randpath.path import Path
-from randpath.selection import Trial, best
+from randpath.selection import Job, Trial, best, train_candidate
 from randpath.stream import Task
-from randpath.train import Diverged
+from randpath.train import Diverged, fit
 from tests.checks import CHECKS, digest, pictures, setting, task, tasks
 
 
@@ -111,6 +111,68 @@ def test_the_first_task_gets_its_factor_of_epochs_except_in_joint_training():
         method = METHODS[name](longer)
         learned = [method.learn(one, Work()) for one in tasks(method, (2, 2))]
         assert [max(line["epoch"] for line in one.epochs) for one in learned] == epochs, name
+
+
+def test_the_teacher_is_the_previous_state_on_the_previous_inference_path(monkeypatch):
+    method = RPS(setting(), N=2, switch_every=1)
+    jobs: list[Job] = []
+
+    def remember(job, candidate, tick=None):
+        jobs.append(job)
+        return train_candidate(job, candidate, tick)
+
+    monkeypatch.setattr("randpath.methods.rps.train_candidate", remember)
+    x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    for one in tasks(method):
+        before = method.logits(x) if method.k else None
+        several = method.P_ts != method.P
+        method.learn(one, Work())
+        if before is not None:
+            assert torch.allclose(jobs[-1].teacher(x), before, atol=1e-5)
+    assert several, "frozen modules were part of it"
+
+
+def test_saturation_is_measured_on_the_whole_memory_after_its_update(monkeypatch):
+    method = RPS(setting(), N=1)
+    seen = []
+
+    def remember(net, P, P_ts, exemplars, augment):
+        seen.append((P, P_ts, sorted(exemplars.labels.tolist())))
+        return 0.0
+
+    monkeypatch.setattr("randpath.methods.rps.saturation", remember)
+    for one in tasks(method):
+        method.learn(one, Work())
+        memory = [c for part in (method.memory.train, method.memory.val) for d in part.values() for c in d.labels]
+        assert seen[-1] == (method.P, method.P_ts, sorted(memory))
+        assert len(memory) == 30
+
+
+@pytest.mark.parametrize("budget", [0, 30])
+@pytest.mark.parametrize("name", METHODS)
+def test_one_image_of_one_class_is_a_task_also_with_batch_norm(name, budget):
+    method = METHODS[name](setting(budget, backbone="compact"), **({"N": 1} if name == "rps" else {}))
+    method.learn(task(1, range(1), each=1), Work())
+    method.learn(task(2, range(1, 3), each=1, cumulative=method.cumulative), Work())
+    assert torch.isfinite(method.logits(torch.zeros(2, 1, 8, 8))).all()
+
+
+def test_no_gradient_is_made_for_a_frozen_parameter_while_a_path_trains(monkeypatch):
+    method = RPS(setting(backbone="compact"), N=1, switch_every=1)
+    checked = []
+
+    def watch(net, params, *rest, **more):
+        def nothing_elsewhere() -> None:
+            own = {id(p) for p in params.values()}
+            assert all(p.grad is None for p in net.parameters() if id(p) not in own)
+            checked.append(len(own))
+
+        return fit(net, params, *rest, **more, after_backward=nothing_elsewhere)
+
+    monkeypatch.setattr("randpath.selection.fit", watch)
+    for one in tasks(method):
+        method.learn(one, Work())
+    assert len(checked) > 6
 
 
 def test_one_class_has_no_saturation():

@@ -46,7 +46,7 @@ def test_a_table_shows_the_mean_over_seeds_and_what_was_published():
         }  # fmt: skip
 
     results = [result(0, 0.8), result(1, 0.9), result(0, 0.7, " --set options.N=1")]
-    rows = table("x", results, [{"recipe": "x", "system": "theirs", "accuracy": 0.5}]).splitlines()
+    rows = table("x", results, [{"recipe": "x", "system": "theirs", "source": "page 3", "accuracy": 0.5}]).splitlines()
     assert rows[2].startswith("| rps | tuned |  | 2 | 85.00 (80.00 to 90.00) | 92.50")
     assert rows[3].startswith("| rps | tuned | options.N=1 | 1 | 70.00 |")
-    assert rows[4].startswith("| theirs | | | | 50.00 |")
+    assert rows[4].startswith("| theirs | | page 3 | | 50.00 |")

@@ -291,8 +291,12 @@ def _begin(
     saved = found[1]
     before = saved.documents["run"]
     # A setting that came with a later version stood at its default, though nobody could write it down.
-    defaults = {f.name: f.default for f in fields(Experiment)}
-    differ = _differences({**defaults, **before["experiment"]}, now["experiment"])
+    began_with = {
+        **{f.name: f.default for f in fields(Experiment)},
+        **before["experiment"],
+        "training": {**asdict(Training()), **before["experiment"]["training"]},
+    }
+    differ = _differences(began_with, now["experiment"])
     if before["data_fingerprint"] != now["data_fingerprint"]:
         differ.append(f"the data of {experiment.dataset}: fingerprint {before['data_fingerprint'][:12]} then")
         differ += changes(checkpoint.read_document(directory / "files.json"), stream.source.files)

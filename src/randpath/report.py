@@ -101,7 +101,7 @@ def table(recipe: str, results: list[Result], published: list[Result]) -> str:
         )
     for row in published:
         if row["recipe"] == recipe:
-            rows.append(f"| {row['system']} | | | | {100 * row['accuracy']:.2f} | | | | | |")
+            rows.append(f"| {row['system']} | | {row['source']} | | {100 * row['accuracy']:.2f} | | | | | |")
     return "\n".join(rows) + "\n"
 
 

@@ -42,4 +42,4 @@ def saturation(net: PathNetwork, P: Path, P_ts: Path, exemplars: Dataset, augmen
     chunks = np.array_split(np.arange(len(exemplars)), max(1, len(exemplars) // 128))
     batches = ((augment.plain(x.to(device)), y.to(device)) for x, y in exemplars.batches(chunks))
     I = fisher_max(net, P_ts, [*tensors[:n], *tensors[-n:]], batches)  # noqa: E741
-    return relative_saturation([i.cpu().double().sum().item() for i in I])
+    return relative_saturation([i.sum().item() for i in I])

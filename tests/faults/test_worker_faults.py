@@ -33,7 +33,7 @@ class Assassin:
         self.search = 0
         return self.pool(*args)  # type: ignore[arg-type]
 
-    def __call__(self) -> None:
+    def __call__(self, done: float) -> None:
         assert self.pool is not None
         for worker in self.pool._workers:
             at_work = worker.number and worker.steps  # it has done a step: it is in the middle of training

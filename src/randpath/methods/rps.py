@@ -91,8 +91,9 @@ class RPS:
             P_fixed = self.P_fixed
             paths = [self.P]
         val = Joined([*self.memory.val.values(), task.val])
-        if not len(val):
-            paths = paths[:1]  # nothing to choose by, so no reason to train more
+        if not len(val) and len(paths) > 1:
+            paths = paths[:1]
+            notes.append("no validation images to choose a path by: one candidate is trained")
 
         data: Dataset = Joined([*self.memory.train.values(), task.train])
         job = Job(
@@ -142,7 +143,7 @@ class RPS:
         if len(memory):
             mu_sat = saturation(net, winner.path, P_ts, Joined(memory.exemplars()), s.augment)
         if mu_sat is None and k == 1 and s.budget:
-            notes.append("mu_sat cannot be measured with one class: the path is kept")
+            notes.append("mu_sat cannot be measured, no exemplar has a gradient (one class has none): the path is kept")
         switched = k % self.switch_every == 0 if self.switch_every else mu_sat is not None and mu_sat >= self.threshold
 
         # All that could fail is done: now, and not before, the method changes.
