@@ -113,10 +113,13 @@ def test_a_stopped_run_goes_on_exactly(tmp_path, reference, after):
     assert digest(tmp_path) == reference
 
 
-def test_a_finished_run_is_only_read(tmp_path, reference):
+def test_a_finished_run_is_only_read(tmp_path, reference, monkeypatch):
     run(TINY, tmp_path)
+    document = (tmp_path / "experiment.json").read_bytes()
+    monkeypatch.setattr("randpath.experiment.commit", lambda: "another")
     assert len(run(TINY, tmp_path)) == 3
     assert digest(tmp_path) == reference
+    assert (tmp_path / "experiment.json").read_bytes() == document
 
 
 def test_a_changed_setting_is_refused_by_name(tmp_path):
