@@ -68,3 +68,16 @@ def test_cifar_tuned_is_5_points_above_rehearsal_and_at_0_7_of_joint():
     tuned = final("cifar100_10_cpu", "rps", "tuned")[0]
     assert tuned >= final("cifar100_10_cpu", "rehearsal", "tuned")[0] + 0.05
     assert tuned >= 0.7 * final("cifar100_10_cpu", "joint", "tuned", "tasks=1 --set training.epochs=12")[0]
+
+
+def test_cifar_paper_saw_as_many_images_as_tuned():
+    """4,500 training images a task and 1,800 exemplars; the recorded run of `paper` never switched."""
+    from randpath.recipes.cifar100_10_cpu import paper, tuned
+
+    def visits(e: Experiment) -> int:
+        return e.options["N"] * e.training.of_task(1).epochs * 4500 + 9 * e.training.epochs * (4500 + 1800)
+
+    assert visits(paper) == visits(tuned) == 534_600
+    (recorded,) = (r for r in records("cifar100_10_cpu") if r["variant"] == "paper")
+    assert not any(recorded["switched"])
+    assert Experiment.from_json(recorded["experiment"]).training == paper.training

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from randpath import checkpoint, metrics
+from randpath.experiment import FREE
 
 MARKED = re.compile(r"(<!-- (results|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -69,13 +70,14 @@ def append_result(file: Path, result: Result) -> None:
 
 
 def changes(result: Result) -> str:
-    """The settings that the command changed; empty for the recipe as it stands.
+    """The settings that the command changed and that can change a result; empty for the recipe as it stands.
 
-    >>> changes({"command": "randpath bench mnist_5 --seed 0 --set options.N=1 --set tasks=1"})
+    >>> changes({"command": "randpath bench mnist_5 --seed 0 --set options.N=1 --set tasks=1 --set processes=2"})
     'options.N=1, tasks=1'
     """
     words = shlex.split(result["command"])
-    return ", ".join(value for word, value in zip(words, words[1:]) if word == "--set")
+    settings = [value for word, value in zip(words, words[1:]) if word == "--set"]
+    return ", ".join(setting for setting in settings if setting.partition("=")[0] not in FREE)
 
 
 def table(recipe: str, results: list[Result], published: list[Result]) -> str:
