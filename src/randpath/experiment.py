@@ -304,12 +304,11 @@ def _begin(
     if differ or (elsewhere and not inexact):
         text = "\n  ".join([f"{directory} was begun with something else:", *differ, *elsewhere])
         raise Changed(text, None if differ else f"to go on all the same, type: randpath resume {directory} --inexact")
-    if len(saved.documents["metrics"]) == stream.num_tasks:
-        return saved  # a finished run is only read
-    before["experiment"] = now["experiment"]  # what is free to change
-    before["commits"] = sorted({*before.get("commits", []), *now["commits"]}, key=str)
-    if elsewhere:
-        before["inexact"] = sorted({*before.get("inexact", []), *elsewhere})
+    if len(saved.documents["metrics"]) < stream.num_tasks:  # a finished run owes nothing to who reads it
+        before["experiment"] = now["experiment"]  # what is free to change
+        before["commits"] = sorted({*before.get("commits", []), *now["commits"]}, key=str)
+        if elsewhere:
+            before["inexact"] = sorted({*before.get("inexact", []), *elsewhere})
     checkpoint.write_document(file, before)
     return saved
 
