@@ -32,16 +32,16 @@ def herding(features: np.ndarray) -> Index:
     >>> herding(np.array([[0.0], [1.0], [4.0], [2.0]])).tolist()
     [3, 1, 2, 0]
     """
-    mean, total = features.mean(axis=0), np.zeros(features.shape[1])
-    free = np.ones(len(features), bool)
-    order = []
-    for i in range(1, len(features) + 1):
-        distance = np.square(mean - (total + features) / i).sum(axis=1)
-        best = int(np.argmin(np.where(free, distance, np.inf)))
-        free[best] = False
+    mean, total = features.mean(axis=0, dtype=np.float64), np.zeros(features.shape[1])
+    cost = np.square(features).sum(axis=1)  # |f|^2; infinite for an image that is chosen
+    order = np.empty(len(features), np.int64)
+    for i in range(len(features)):
+        # |mean - (total + f) / n|^2, n = i + 1, is smallest where |f|^2 - 2 f (n mean - total) is: one product a step.
+        aim = ((i + 1) * mean - total).astype(features.dtype)
+        order[i] = best = np.argmin(cost - 2 * (features @ aim))
+        cost[best] = np.inf
         total += features[best]
-        order.append(best)
-    return np.array(order, np.int64)
+    return order
 
 
 class Memory:
