@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from randpath.images import Arrays
-from randpath.memory import Memory, quotas
+from randpath.memory import Memory, herding, quotas
 from randpath.stream import hold_out
 
 
@@ -86,6 +86,16 @@ def test_herding_keeps_the_images_whose_mean_is_nearest():
     features = np.array([[0.0], [1.0], [4.0], [2.0]])
     memory.update(data, data.take(np.array([], np.int64)), (0, 1), lambda d: features)
     assert contents(memory.train) == {(0, 3), (0, 1)}
+
+
+def test_herding_is_icarls_rule_on_random_features():
+    features = np.random.default_rng(0).random((60, 8), np.float32)
+    mean, chosen = features.mean(axis=0), []
+    for n in range(1, 61):
+        left = [i for i in range(60) if i not in chosen]
+        away = [np.linalg.norm(mean - (features[chosen].sum(axis=0) + features[i]) / n) for i in left]
+        chosen.append(left[int(np.argmin(away))])
+    assert herding(features).tolist() == chosen
 
 
 def test_storage_round_trip():
