@@ -81,3 +81,12 @@ def test_cifar_paper_saw_as_many_images_as_tuned():
     (recorded,) = (r for r in records("cifar100_10_cpu") if r["variant"] == "paper")
     assert not any(recorded["switched"])
     assert Experiment.from_json(recorded["experiment"]).training == paper.training
+
+
+def test_the_wide_network_on_cifar_saw_no_more_images_than_tuned():
+    """5,000 images a task and 2,000 exemplars, none of them held out."""
+    (recorded,) = (r for r in records("cifar100_10_cpu") if "width=96" in r["command"])
+    e = Experiment.from_json(recorded["experiment"])
+    assert not any(recorded["switched"])
+    assert not e.validation
+    assert e.training.of_task(1).epochs * 5000 + 9 * e.training.epochs * 7000 <= 534_600
