@@ -20,6 +20,7 @@ from harness import RECIPE, Server, digest
 from tiny import tuned
 
 from randpath import checkpoint, cli, experiment
+from randpath.report import result_of
 from randpath.train import Stopped
 
 PHASES = ("candidate.step", "ckpt.write", "ckpt.rename", "ckpt.prune", "select", "memory", "log.append")
@@ -422,7 +423,7 @@ def test_another_environment_is_refused_unless_inexact(
     assert f"randpath resume {run} --inexact" in said.replace("\n", "")
     assert type_here("resume", str(run), "--inexact") == 0
     assert len(checkpoint.read_document(run / "experiment.json")["inexact"]) == 2
-    assert len(experiment.result(run, "")["inexact"]) == 2  # the result is stamped
+    assert len(result_of(run, "")["inexact"]) == 2  # the result is stamped
 
 
 def test_other_data_are_refused(
