@@ -199,7 +199,7 @@ def test_unknown_settings_methods_and_options_are_named():
     [
         "tasks=2.5", "tasks=true", "tasks=[]", "class_order=[0,1]", "class_order=-1", "threads=0", "width=-1",
         "width=0", "degrees=abc", "dataset=3", 'dataset=""',
-        "skip_bad=maybe", "processes=0", "memory=abc", "padding=-1",
+        "skip_bad=maybe", "validation=maybe", "processes=0", "memory=abc", "padding=-1",
         "attention=foo", "modules=0", "seed=-1", "options.N=0", "options.threshold=abc", "options.switch_every=0",
         "options.temperature=0", "training.epochs=0", "training.batch=abc", "training.lr=fast", "training.lr=-1",
         "training.optimizer=lion", "training.schedule=constant", "memory=3", "backbone=resnet",

@@ -83,7 +83,7 @@ def _refusal(folder: Path, faults: list[Fault], *, skipping: bool) -> DataError:
     shown = "\n".join(f"  {fault}" for fault in faults[:20])
     more = f"\n  and {len(faults) - 20} more" if len(faults) > 20 else ""
     return DataError(
-        f"{len(faults)} faults in {folder}:\n{shown}{more}\n",
+        f"{len(faults)} fault{'s' if len(faults) > 1 else ''} in {folder}:\n{shown}{more}\n",
         where=str(folder),
         next=f"mend them (`randpath check {folder}` lists all)"
         + ("" if skipping else ", or leave them out: --skip-bad"),
