@@ -69,7 +69,7 @@ def test_what_lies_on_disk_is_the_contract(tmp_path):
     assert 0 <= lines[2]["accuracy"] <= 1
     assert [len(line["classes"]) for line in lines] == [4, 7, 10]
     epochs = checkpoint.read_lines(tmp_path / "epochs.jsonl")
-    assert set(epochs[0]) == {"k", "candidate", "epoch", "lr", "loss_ce", "loss_dist", "phi", "validation"}
+    assert set(epochs[0]) == {"k", "candidate", "epoch", "lr", "visits", "loss_ce", "loss_dist", "phi", "validation"}
     predictions = checkpoint.read_tensors(tmp_path / "predictions" / "3.safetensors")
     assert set(predictions) == {"label", "predicted", "confidence"}
     document = checkpoint.read_document(tmp_path / "experiment.json")
@@ -111,6 +111,30 @@ def test_a_stopped_run_goes_on_exactly(tmp_path, reference, after):
         run(TINY, tmp_path, tick=tick)
     run(TINY, tmp_path)
     assert digest(tmp_path) == reference
+
+
+def test_what_a_run_costs_is_recorded(tmp_path):
+    with process_map(2) as pool:
+        run(TINY, tmp_path / "pool", map=pool)
+        by_workers = pool.cpu_seconds
+    recorded = result_of(tmp_path / "pool", "randpath bench tiny")
+    train = checkpoint.read_lines(tmp_path / "pool" / "epochs.jsonl")
+    assert sum(recorded["visits"]) == sum(line["visits"] for line in train)
+    assert recorded["visits"][0] == 3 * 2 * train[0]["visits"]  # three candidates, two epochs
+    assert min(recorded["cpu_seconds"]) > 0
+    assert sum(recorded["cpu_seconds"]) > by_workers > 0
+
+    def tick(done):
+        if done > 0.4:
+            raise Stopped()
+
+    with pytest.raises(Stopped):
+        run(TINY, tmp_path / "stopped", tick=tick)
+    run(TINY, tmp_path / "stopped")
+    again = result_of(tmp_path / "stopped", "randpath bench tiny")
+    assert again["cpu_seconds"][0] is None  # what the first process spent, nobody counted
+    assert min(again["cpu_seconds"][1:]) > 0
+    assert again["visits"] == recorded["visits"]
 
 
 def test_a_finished_run_is_only_read(tmp_path, reference, monkeypatch):
