@@ -15,7 +15,7 @@ import torch
 
 from randpath import checkpoint, data, metrics
 from randpath.augment import Augment
-from randpath.backbones import Backbone
+from randpath.backbones import Activation, Backbone, Stem
 from randpath.images import Source, changes
 from randpath.memory import Memory
 from randpath.method import Map, Method, Setting, State, Work, check_device, count_flops
@@ -41,6 +41,8 @@ class Experiment:
     width: int | None = None
     modules: int = 8  # M
     attention: Attention = "peak"
+    stem: Stem = "learned"  # "whiten": a fixed first layer, made from the first task's images
+    activation: Activation = "relu"
     training: Training = Training()
     padding: int = 4  # pixels that a crop may shift
     degrees: float = 10.0  # of rotation
@@ -67,7 +69,8 @@ class Experiment:
             _demand(isinstance(getattr(self, name), bool), name, "true or false", self)
         for name in ("dataset", "method", "backbone", "device"):
             _demand(isinstance(getattr(self, name), str) and getattr(self, name) != "", name, "a name", self)
-        _demand(self.attention in get_args(Attention), "attention", ", ".join(get_args(Attention)), self)
+        for name, kinds in (("attention", Attention), ("stem", Stem), ("activation", Activation)):
+            _demand(getattr(self, name) in get_args(kinds), name, ", ".join(get_args(kinds)), self)
         degrees = isinstance(self.degrees, int | float) and 0 <= self.degrees <= 180
         _demand(degrees, "degrees", "a number from 0 to 180", self)
         groups = isinstance(self.tasks, tuple) and len(self.tasks) > 0
@@ -151,7 +154,7 @@ def make_method(experiment: Experiment, source: Source) -> Method:
             f"{e.attention} takes one size only: add --set training.small_side=null"
         )
     setting = Setting(
-        backbone=Backbone(e.backbone, source.train.shape, e.modules, e.attention, e.width),
+        backbone=Backbone(e.backbone, source.train.shape, e.modules, e.attention, e.width, e.stem, e.activation),
         training=e.training,
         augment=Augment(source.mean, source.std, e.padding, source.mirror, e.degrees),
         budget=e.memory,

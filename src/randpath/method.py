@@ -104,6 +104,7 @@ class Plain:
         """Cross-entropy over all classes seen, on `data`."""
         s = self.setting
         torch.set_num_threads(s.threads)
+        self.net.fit_stem(data, s.augment)
         self.net.grow_head(task.classes.stop)
         params = self.net.train_only(self.path)
 

@@ -7,8 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from randpath.augment import Augment
+from randpath.images import Dataset
 from randpath.keyed import rng
 from randpath.path import Path
+from randpath.stem import Whitening
 
 Attention = Literal["peak", "mean", "conv", "channel", "none"]
 
@@ -52,7 +55,7 @@ class PathAttention(nn.Module):
 
 
 class PathLayer(nn.Module):
-    """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling."""
+    """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling; act is the ReLU in the paper."""
 
     def __init__(
         self,
@@ -60,8 +63,10 @@ class PathLayer(nn.Module):
         skip: nn.Module | None,  # none: the layer has no bypass (a first layer)
         after: nn.Module | None = None,
         attention: PathAttention | None = None,
+        activation: nn.Module | None = None,
     ):
         super().__init__()
+        self.activation = nn.ReLU() if activation is None else activation
         self.parallel = nn.ModuleList(parallel)
         self.skip = skip
         self.attention = attention
@@ -78,15 +83,18 @@ class PathLayer(nn.Module):
         total = terms[0]
         for term in terms[1:]:
             total = total + term
-        total = torch.relu(total)
-        return total if self.after is None else self.after(total)
+        y: Tensor = self.activation(total)
+        return y if self.after is None else self.after(y)
 
 
 class PathNetwork(nn.Module):
     """Path layers, a global pooling and one linear classifier, shared by all tasks, that grows."""
 
-    def __init__(self, layers: list[PathLayer], pool: nn.Module, num_features: int, seed: int):
+    def __init__(
+        self, layers: list[PathLayer], pool: nn.Module, num_features: int, seed: int, stem: Whitening | None = None
+    ):
         super().__init__()
+        self.stem = stem  # stands still from the first task on
         self.layers = nn.ModuleList(layers)
         self.pool = pool
         self.seed = seed
@@ -109,6 +117,8 @@ class PathNetwork(nn.Module):
 
     def features(self, x: Tensor, path: Path | None = None) -> Tensor:  # (b, D)
         path = Path.full(self.L, self.M) if path is None else path
+        if self.stem is not None:
+            x = self.stem(x)
         for layer, row in zip(self.layers, path.rows):
             x = layer(x, row)
         pooled: Tensor = self.pool(x)
@@ -117,6 +127,11 @@ class PathNetwork(nn.Module):
     def forward(self, x: Tensor, path: Path | None = None) -> Tensor:  # q: (b, classes so far)
         q: Tensor = self.head(self.features(x, path))
         return q
+
+    def fit_stem(self, data: Dataset, augment: Augment) -> None:
+        """Make the fixed stem of a network that has learned nothing yet, if it has one."""
+        if self.stem is not None and not self.num_classes:
+            self.stem.fit(data, augment, self.seed)
 
     def grow_head(self, num_classes: int) -> None:
         """Rows for the classes up to `num_classes`; the old rows keep their bytes."""
@@ -144,13 +159,15 @@ class PathNetwork(nn.Module):
 
     def train(self, mode: bool = True) -> "PathNetwork":
         super().train(mode)
+        if self.stem is not None:
+            self.stem.eval()
         for l, m in Path.full(self.L, self.M):  # noqa: E741
             if (l, m) not in self._trained:
                 self._layer(l).parallel[m].eval()
         return self
 
     def weights(self, path: Path) -> dict[str, Tensor]:
-        """All that `path` needs: parameters and buffers of its modules, the skips, the attention and the head."""
+        """All that `path` needs: parameters and buffers of its modules, the stem, skips, attention and head."""
         off = tuple(f"layers.{l}.parallel.{m}." for l, m in Path.full(self.L, self.M) ^ path)  # noqa: E741
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(off)}
 

@@ -95,6 +95,7 @@ class RPS:
             paths = paths[:1]
             notes.append("no validation images to choose a path by: one candidate is trained")
 
+        self.net.fit_stem(task.train, s.augment)
         data: Dataset = Joined([*self.memory.train.values(), task.train])
         job = Job(
             backbone=s.backbone,
