@@ -55,6 +55,7 @@ class Training:
 
     epochs: int = 50
     first_factor: float = 1.0  # the first task, whose features all others build on, gets so many times the epochs
+    first_lr: float | None = None  # of the first task, where there is nothing to keep; none: lr
     batch: int = 128  # the paper is silent; its protocol's own repository uses 128
     optimizer: str = "adam"
     lr: float = 1e-3
@@ -81,17 +82,24 @@ class Training:
         for name in ("warm_up", "smoothing", "small_share"):
             if not _is_share(getattr(self, name)):
                 raise ValueError(f"training.{name} must be a number from 0 to 1, got {getattr(self, name)!r}")
-        for name in ("lr", "weight_decay", "momentum", "first_factor", "save_seconds"):
+        for name in ("lr", "first_lr", "weight_decay", "momentum", "first_factor", "save_seconds"):
+            if getattr(self, name) is None and name == "first_lr":
+                continue
             if not isinstance(getattr(self, name), int | float) or not getattr(self, name) >= 0:
                 raise ValueError(f"training.{name} must be a number of at least 0, got {getattr(self, name)!r}")
 
     def of_task(self, k: int) -> "Training":
-        """With the number of epochs that task k gets.
+        """With the number of epochs and the learning rate that task k gets.
 
         >>> [Training(epochs=8, first_factor=2.25).of_task(k).epochs for k in (1, 2)]
         [18, 8]
+        >>> [Training(lr=0.02, first_lr=0.05).of_task(k).lr for k in (1, 2)]
+        [0.05, 0.02]
         """
-        return replace(self, epochs=max(1, round(self.first_factor * self.epochs))) if k == 1 else self
+        if k > 1:
+            return self
+        lr = self.lr if self.first_lr is None else self.first_lr
+        return replace(self, epochs=max(1, round(self.first_factor * self.epochs)), lr=lr)
 
     def lr_at(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole fit.
