@@ -13,10 +13,12 @@ from harness import digest
 from tiny import tuned
 from torch import Tensor, nn
 
-from randpath import experiment, selection, train
-from randpath.augment import Augment
-from randpath.images import Arrays
-from randpath.train import Diverged, Training, fit
+from randpath.bench import experiment
+from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays
+from randpath.errors import Diverged
+from randpath.learning import selection, train
+from randpath.learning.train import Training, fit
 
 
 class Victim:

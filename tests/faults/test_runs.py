@@ -19,9 +19,12 @@ import pytest
 from harness import RECIPE, Server, digest
 from tiny import tuned
 
-from randpath import checkpoint, cli, experiment
-from randpath.report import result_of
-from randpath.train import Stopped
+from randpath.bench import experiment
+from randpath.commands import app as cli
+from randpath.errors import Stopped
+from randpath.report.tables import result_of
+from randpath.storage import checkpoint
+from randpath.storage.lock import lock
 
 PHASES = ("candidate.step", "ckpt.write", "ckpt.rename", "ckpt.prune", "select", "memory", "log.append")
 
@@ -87,7 +90,7 @@ def within(seconds: float) -> float:
 
 
 def fresh_process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "randpath.cli", *arguments]
+    command = [sys.executable, "-m", "randpath.commands.app", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -358,7 +361,7 @@ def killed_while_falling_back(arena: Arena, rng: random.Random) -> None:
 def killed_while_pruning_then_locked(arena: Arena, rng: random.Random) -> None:
     run = arena.fresh()
     arena.server.do(*arena.server.begin(run), fault=f"kill@ckpt.prune:{rng.randrange(1, 16)}")
-    with checkpoint.lock(run):  # the dead hold no lock, the living do
+    with lock(run):  # the dead hold no lock, the living do
         assert arena.server.do("resume", str(run)) == 73
     arena.check(run)
 
@@ -480,7 +483,7 @@ def test_bench_into_a_run_names_resume(arena: Arena) -> None:
 
 def test_a_second_run_in_one_directory_is_refused_within_a_second(arena: Arena) -> None:
     run = partial_run(arena, random.Random(1))
-    with checkpoint.lock(run):
+    with lock(run):
         begun = time.monotonic()
         assert arena.server.do("resume", str(run)) == 73
         assert time.monotonic() - begun < within(1)
