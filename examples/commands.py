@@ -23,7 +23,7 @@ from randpath.data import named
 def randpath(*arguments: object) -> dict[str, object]:
     """Run a command, show it, and return its JSON."""
     print("$ randpath", *(Path(str(a)).name if "/" in str(a) else a for a in arguments), flush=True)
-    command = [sys.executable, "-m", "randpath.commands.app", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "randpath", *map(str, arguments), "--json"]
     answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     assert isinstance(answer, dict)
     return answer

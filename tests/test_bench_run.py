@@ -71,7 +71,7 @@ def test_what_lies_on_disk_is_the_contract(tmp_path):
     assert 0 <= lines[2]["accuracy"] <= 1
     assert [len(line["classes"]) for line in lines] == [4, 7, 10]
     epochs = checkpoint.read_lines(tmp_path / "epochs.jsonl")
-    assert set(epochs[0]) == {"k", "candidate", "epoch", "lr", "loss_ce", "loss_dist", "phi", "validation"}
+    assert set(epochs[0]) == {"k", "candidate", "epoch", "lr", "visits", "loss_ce", "loss_dist", "phi", "validation"}
     predictions = checkpoint.read_tensors(tmp_path / "predictions" / "3.safetensors")
     assert set(predictions) == {"label", "predicted", "confidence"}
     document = checkpoint.read_document(tmp_path / "experiment.json")
@@ -115,10 +115,34 @@ def test_a_stopped_run_goes_on_exactly(tmp_path, reference, after):
     assert digest(tmp_path) == reference
 
 
+def test_what_a_run_costs_is_recorded(tmp_path):
+    with process_map(2) as pool:
+        run(TINY, tmp_path / "pool", map=pool)
+        by_workers = pool.cpu_seconds
+    recorded = result_of(tmp_path / "pool", "randpath bench tiny")
+    train = checkpoint.read_lines(tmp_path / "pool" / "epochs.jsonl")
+    assert sum(recorded["visits"]) == sum(line["visits"] for line in train)
+    assert recorded["visits"][0] == 3 * 2 * train[0]["visits"]  # three candidates, two epochs
+    assert min(recorded["cpu_seconds"]) > 0
+    assert sum(recorded["cpu_seconds"]) > by_workers > 0
+
+    def tick(done):
+        if done > 0.4:
+            raise Stopped()
+
+    with pytest.raises(Stopped):
+        run(TINY, tmp_path / "stopped", tick=tick)
+    run(TINY, tmp_path / "stopped")
+    again = result_of(tmp_path / "stopped", "randpath bench tiny")
+    assert again["cpu_seconds"][0] is None  # what the first process spent, nobody counted
+    assert min(again["cpu_seconds"][1:]) > 0
+    assert again["visits"] == recorded["visits"]
+
+
 def test_a_finished_run_is_only_read(tmp_path, reference, monkeypatch):
     run(TINY, tmp_path)
     document = (tmp_path / "experiment.json").read_bytes()
-    monkeypatch.setattr("randpath.bench.experiment.commit", lambda: "another")
+    monkeypatch.setattr("randpath.bench.run.commit", lambda: "another")
     assert len(run(TINY, tmp_path)) == 3
     assert digest(tmp_path) == reference
     assert (tmp_path / "experiment.json").read_bytes() == document
@@ -154,7 +178,7 @@ def test_other_test_images_change_no_weight(tmp_path, monkeypatch):
     run(TINY, tmp_path / "as-they-are")
     noise = np.random.default_rng(0).integers(0, 256, digits.test.items.shape).astype(np.uint8)
     monkeypatch.setattr(
-        "randpath.bench.experiment.data.load", lambda *_, **__: replace(digits, test=Arrays(noise, digits.test.labels))
+        "randpath.bench.run.named.load", lambda *_, **__: replace(digits, test=Arrays(noise, digits.test.labels))
     )
     run(TINY, tmp_path / "noise")
     last = [checkpoint.latest(tmp_path / name / "checkpoints")[1] for name in ("as-they-are", "noise")]
@@ -177,7 +201,7 @@ def test_without_validation_all_images_train_one_candidate_and_fill_the_memory(t
 def test_another_environment_is_refused_unless_inexact(tmp_path, monkeypatch):
     next(steps(TINY, tmp_path))
     now = environment()
-    monkeypatch.setattr("randpath.bench.experiment.environment", lambda: {**now, "torch": "2.0.0"})
+    monkeypatch.setattr("randpath.bench.run.environment", lambda: {**now, "torch": "2.0.0"})
     with pytest.raises(Changed, match=r"torch: '.*' then, '2.0.0' now"):
         run(TINY, tmp_path)
     assert len(run(TINY, tmp_path, inexact=True)) == 3
@@ -237,7 +261,7 @@ def test_the_baselines_run_and_the_result_is_complete(tmp_path, method):
 def randpath(*arguments: str, cwd: Path, interrupt: bool = False) -> subprocess.CompletedProcess[str]:
     """Run a command as a person would; `interrupt` presses Ctrl-C a second after the run has begun."""
     with subprocess.Popen(
-        [sys.executable, "-m", "randpath.commands.app", *arguments],
+        [sys.executable, "-m", "randpath", *arguments],
         cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         if interrupt:

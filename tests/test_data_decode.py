@@ -244,7 +244,7 @@ def test_ten_thousand_mutated_files() -> None:
     """In a process of its own, so that its memory can be read off at the end."""
     code = """
         import resource, warnings
-        from tests.test_decode import survives
+        from tests.test_data_decode import survives
         warnings.simplefilter("ignore")
         survives(range(10))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

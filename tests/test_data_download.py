@@ -20,7 +20,7 @@ import pytest
 from randpath.data import _unpack, named
 from randpath.data._unpack import unpack
 from randpath.data.download import Remote, fetch
-from randpath.errors import DataError, DownloadError
+from randpath.errors import DataError, DownloadError, RandpathError
 
 
 def names(folder: Path) -> list[str]:
@@ -151,7 +151,7 @@ class TestDownload:
         with pytest.raises(DownloadError, match="refused") as error:
             fetch([remote], tmp_path, pause=0)
         assert remote.file in error.value.next
-        assert isinstance(error.value, OSError), "exit code 74, not 65"
+        assert isinstance(error.value, RandpathError), "exit code 74, not 65"
         (tmp_path / "file.bin").write_bytes(BODY)
         fetch([remote], tmp_path)  # put there by hand, it is taken
 

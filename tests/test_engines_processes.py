@@ -108,6 +108,16 @@ def test_three_deaths_end_it_and_name_the_cause(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("2-*"))) == workers.ATTEMPTS
 
 
+def test_the_time_of_lost_workers_is_counted(tmp_path: Path) -> None:
+    with process_map(2) as on_workers:
+        on_workers(functools.partial(die_first, tmp_path, 2), range(4))
+        before = on_workers.cpu_seconds
+        assert before > 0
+        for worker in list(on_workers._workers):
+            on_workers._end(worker)
+        assert on_workers.cpu_seconds == before
+
+
 def test_a_silent_worker_is_replaced(tmp_path: Path) -> None:
     with process_map(2, silence=2) as on_workers:
         assert list(on_workers(functools.partial(hang_first, tmp_path), range(3))) == [0, 1, 4]

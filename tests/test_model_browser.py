@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from randpath.data.dataset import Arrays
-from tests.test_export import items, shaken
+from tests.test_model_onnx import items, shaken
 
 ROOT = Path(__file__).parents[1]
 MODULES = Path(os.environ.get("RANDPATH_NODE_MODULES", ROOT / "node_modules"))

@@ -45,6 +45,12 @@ def test_a_table_shows_the_mean_over_seeds_and_what_was_published():
             "command": f"randpath bench x --seed {seed}{changed}",
         }  # fmt: skip
 
+    def minutes(*results):
+        return table("x", results, []).splitlines()[2].split("|")[-2].strip()
+
+    assert minutes(result(0, 0.8)) == "1.0 by the clock"
+    assert minutes({**result(0, 0.8), "cpu_seconds": [60.0, 120.0]}) == "3.0"
+    assert minutes({**result(0, 0.8), "cpu_seconds": [60.0, None], "seconds": None}) == "-"  # it was interrupted
     results = [result(0, 0.8), result(1, 0.9), result(0, 0.7, " --set options.N=1")]
     rows = table("x", results, [{"recipe": "x", "system": "theirs", "source": "page 3", "accuracy": 0.5}]).splitlines()
     assert rows[2].startswith("| rps | tuned |  | 2 | 85.00 (80.00 to 90.00) | 92.50")

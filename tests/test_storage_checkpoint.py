@@ -170,5 +170,6 @@ def test_of_two_that_start_together_one_gets_the_lock(tmp_path: Path) -> None:
 
 
 def test_the_lock_comes_before_torch() -> None:
-    code = "import sys, randpath.storage.checkpoint, randpath.engines.processes; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    modules = "randpath.storage.checkpoint, randpath.storage.lock, randpath.engines.processes"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

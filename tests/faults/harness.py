@@ -130,14 +130,14 @@ def serve() -> None:
     import tiny
     import torch
 
-    import randpath.bench.experiment
+    import randpath.bench.run
     import randpath.commands.app
     import randpath.commands.screen
     import randpath.engines.processes
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:  # so that all is imported that a run imports on its way
-        randpath.bench.experiment.run(tiny.paper, Path(place))
+        randpath.bench.run.run(tiny.paper, Path(place))
     for line in sys.stdin:
         pid = os.fork()
         if not pid:

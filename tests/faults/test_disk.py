@@ -88,6 +88,7 @@ def test_a_file_size_limit_is_noticed(tmp_path: Path) -> None:
     code = """
 import resource, sys, torch
 from pathlib import Path
+from randpath.errors import DiskTrouble
 from randpath.storage import checkpoint
 checkpoint.PAUSES = (0, 0)
 place = Path(sys.argv[1])
@@ -107,6 +108,7 @@ def test_a_full_filesystem_is_noticed_and_gone_on_with(tmp_path: Path) -> None:
     code = """
 import sys, torch
 from pathlib import Path
+from randpath.errors import DiskTrouble
 from randpath.storage import checkpoint
 checkpoint.PAUSES = (0, 0)
 place = Path(sys.argv[1])

@@ -20,7 +20,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def start(*typed: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "randpath.commands.app", *map(str, typed)]
+    command = [sys.executable, "-m", "randpath", *map(str, typed)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 

@@ -1,5 +1,6 @@
 """The one way to run an experiment: learn, evaluate, record, checkpoint, next."""
 
+import builtins
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -101,7 +102,7 @@ def steps(
         yield {**metric, "seconds": spent["seconds"], "notes": []}
 
     for k in range(len(lines["metrics"]) + 1, stream.num_tasks + 1):
-        began = time.monotonic()
+        began, cpu_began = time.monotonic(), _cpu_seconds(map)
         place = directory / "work" / f"task-{k}"
         whole = not place.exists()  # else an earlier process spent time on it that nobody counted
         task = stream.task(k)
@@ -129,7 +130,14 @@ def steps(
         lines["epochs"] += [
             {"k": k, "loss_ce": None, "loss_dist": None, "validation": None, **line} for line in learned.epochs
         ]
-        spent = {"k": k, "seconds": round(time.monotonic() - began, 2), "whole": whole}
+        cpu = _cpu_seconds(map)
+        spent = {
+            "k": k,
+            "seconds": round(time.monotonic() - began, 2),
+            "whole": whole,
+            "cpu_seconds": None if not whole or cpu is None or cpu_began is None else round(cpu - cpu_began, 2),
+            "visits": sum(line["visits"] for line in learned.epochs),
+        }
         lines["times"].append(spent)
         checkpoint.write_tensors(directory / "predictions" / f"{k}.safetensors", everything)
         documents = {"run": begun, "state": state_now.document, **lines}
@@ -137,6 +145,12 @@ def steps(
         _write_lines(directory, lines)
         checkpoint.discard(directory / "work")
         yield {**metric, "seconds": spent["seconds"], "notes": learned.notes}
+
+
+def _cpu_seconds(map: Map) -> float | None:
+    """User and system time of this process and of the workers of `map`; none if `map` does not tell theirs."""
+    workers = 0.0 if map is builtins.map else getattr(map, "cpu_seconds", None)
+    return None if workers is None else time.process_time() + workers
 
 
 FREE = ("processes", "training.save_seconds")  # settings that cannot change a result

@@ -74,7 +74,8 @@ class _Link:
         self.steps += 1
         if now - self.last < 1:
             return
-        _send(self.pipe, ("beat", (0.0 if self.last < 0 else (now - self.last) / self.steps, done)))
+        step = 0.0 if self.last < 0 else (now - self.last) / self.steps
+        _send(self.pipe, ("beat", (step, done), time.process_time()))
         self.steps, self.last = 0, now
         while self.control.poll():
             number, reason = self.control.recv()
@@ -106,17 +107,17 @@ def _serve(pipe: Connection, control: Connection) -> None:
         try:
             number, function, arguments = pipe.recv()
             _link.begin(number)
-            answer: tuple[str, object] = ("done", function(*arguments))
+            answer: tuple[str, object, float] = ("done", function(*arguments), time.process_time())
         except BaseException as error:
             error.add_note("In a worker:\n" + traceback.format_exc())
-            answer = ("raised", error)
+            answer = ("raised", error, time.process_time())
         try:
             _send(pipe, answer)
         except OSError:  # the parent is gone, or has closed
             return
         except Exception as error:
             text = f"the {'result' if answer[0] == 'done' else 'error'} of a worker cannot be sent: {error}"
-            _send(pipe, ("raised", TypeError(text)))
+            _send(pipe, ("raised", TypeError(text), time.process_time()))
         del answer
         function = arguments = None  # memory for the next one
 
@@ -146,6 +147,7 @@ class _Worker:
         self.number = 0  # of the call it is on; 0: idle
         self.index = -1  # of that call's result
         self.heard = self.done = 0.0  # when, and which share of the call
+        self.cpu_seconds = 0.0  # of its life, as last told
         self.steps: collections.deque[float] = collections.deque(maxlen=100)
         threading.Thread(target=self._talk, daemon=True).start()
 
@@ -173,7 +175,7 @@ class _Worker:
                 _send(self.pipe, task)
                 kind = "beat"
                 while kind == "beat":
-                    kind, value = self.pipe.recv()
+                    kind, value, self.cpu_seconds = self.pipe.recv()
                     self.reports.put((self, kind, task[0], value))
             except (EOFError, OSError):
                 self.reports.put((self, "lost", task[0], None))
@@ -192,6 +194,7 @@ class ProcessMap:
         self._reports: queue.SimpleQueue[tuple[_Worker, str, int, Any]] = queue.SimpleQueue()
         self._workers: list[_Worker] = []
         self._number = 0
+        self._spent = 0.0  # by workers that have ended
         atexit.register(self.close)
 
     def __call__(self, function: Callable[..., T], *iterables: Iterable[Any]) -> Iterator[T]:
@@ -226,6 +229,11 @@ class ProcessMap:
             self._stop(reason)
             raise
         return iter([results[index] for index in range(len(calls))])
+
+    @property
+    def cpu_seconds(self) -> float:
+        """User and system time of all workers so far, as last told: at least once a second, and with each result."""
+        return self._spent + sum(worker.cpu_seconds for worker in self._workers)
 
     def _idle(self, wanted: int) -> list[_Worker]:
         """At most `wanted` workers with nothing to do, started where they are missing."""
@@ -278,6 +286,7 @@ class ProcessMap:
     def _end(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         worker.end()
+        self._spent += worker.cpu_seconds
 
     def close(self) -> None:
         """End the workers."""

@@ -143,7 +143,7 @@ def fit(
             except Stopped:
                 run.save()
                 raise
-        run.close_epoch(training.lr_at((run.epoch + 1) * steps - 1, steps), validate)
+        run.close_epoch(training.lr_at((run.epoch + 1) * steps - 1, steps), len(data), validate)
         run.save_if_due(finished=run.epoch == training.epochs)
     return run.log
 
@@ -207,10 +207,10 @@ class _Run:
         for name, value in zip(terms, values[1:]):
             self.sums[name] = self.sums.get(name, 0.0) + value
 
-    def close_epoch(self, lr: float, validate: Callable[[], float | None] | None) -> None:
+    def close_epoch(self, lr: float, visits: int, validate: Callable[[], float | None] | None) -> None:
         losses = {f"loss_{name}": total / self.step for name, total in self.sums.items()}
         validation = validate() if validate is not None else None
-        self.log.append({"epoch": self.epoch + 1, "lr": lr, **losses, "validation": validation})
+        self.log.append({"epoch": self.epoch + 1, "lr": lr, "visits": visits, **losses, "validation": validation})
         self.epoch, self.step, self.sums = self.epoch + 1, 0, {}
 
     def save_if_due(self, finished: bool) -> None:
