@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from randpath.errors import UsageError
 from randpath.learning.train import Training
+from randpath.network.backbones import Activation, Stem
 from randpath.network.layers import Attention
 from randpath.settings import at_least, between, check, refuse_unknown, that_is
 
@@ -40,6 +41,8 @@ class Experiment:
     width: Annotated[int | None, at_least(1), "channels or neurons; null: the backbone's own"] = None
     modules: Annotated[int, at_least(1), "M, parallel modules per layer"] = 8
     attention: Annotated[Attention, "of the last layer"] = "peak"
+    stem: Annotated[Stem, "whiten: a fixed first layer, made from the first task's images"] = "learned"
+    activation: Annotated[Activation, "inside and after the modules"] = "relu"
     training: Training = Training()
     padding: Annotated[int, at_least(0), "pixels that a crop may shift"] = 4
     degrees: Annotated[float, between(0, 180), "of rotation, each way"] = 10.0

@@ -15,6 +15,7 @@ from randpath.data.stream import Task
 from randpath.errors import DataError, DeviceMissing
 from randpath.learning.objective import cross_entropy
 from randpath.learning.train import Terms, Tick, Training, fit, predict, quiet
+from randpath.learning.whitening import fit_stem
 from randpath.network.backbones import Backbone
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path
@@ -105,6 +106,7 @@ class Plain:
         """Cross-entropy over all classes seen, on `data`."""
         s = self.setting
         torch.set_num_threads(s.threads)
+        fit_stem(self.net, data, s.augment)
         self.net.grow_head(task.classes.stop)
         params = self.net.train_only(self.path)
 

@@ -19,6 +19,7 @@ from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, c
 from randpath.learning.objective import log_counts, phi, phi_by_ratio
 from randpath.learning.saturation import saturation
 from randpath.learning.selection import Job, Trial, best, train_candidate
+from randpath.learning.whitening import fit_stem
 from randpath.network.fold import fold
 from randpath.network.path import Path, candidates
 
@@ -95,6 +96,7 @@ class RPS:
             paths = paths[:1]
             notes.append("no validation images to choose a path by: one candidate is trained")
 
+        fit_stem(self.net, task.train, s.augment)
         data: Dataset = Joined([*self.memory.train.values(), task.train])
         job = Job(
             backbone=s.backbone,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,11 @@ from torch import Tensor, nn
 from randpath.errors import UsageError
 from randpath.keyed import seed_of
 from randpath.network.layers import Attention, PathAttention, PathLayer, PathNetwork
+from randpath.network.stem import Whitening
+
+Activation = Literal["relu", "gelu"]
+ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
+Stem = Literal["learned", "whiten"]
 
 Built = TypeVar("Built", bound=nn.Module)
 
@@ -44,9 +49,10 @@ def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.
     return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
 
 
-def residual(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
+def residual(inputs: int, outputs: int, stride: int = 1, activation: Activation = "relu") -> nn.Module:
     """conv-bn-relu-conv-bn (section 3.1)."""
-    return nn.Sequential(*conv_bn(inputs, outputs, 3, stride), nn.ReLU(), *conv_bn(outputs, outputs, 3))
+    act = ACTIVATIONS[activation]()
+    return nn.Sequential(*conv_bn(inputs, outputs, 3, stride), act, *conv_bn(outputs, outputs, 3))
 
 
 def shortcut(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
@@ -65,12 +71,16 @@ class Backbone:
     M: int = 8  # parallel modules a layer (section 4.1)
     attention: Attention = "peak"  # of the last layer
     width: int | None = None  # none: the backbone's own
+    stem: Stem = "learned"  # "whiten": fixed filters in place of the first layer
+    activation: Activation = "relu"
 
     def build(self, seed: int) -> PathNetwork:
         if self.name not in BACKBONES:
             raise UsageError(f"there is no backbone {self.name!r}; there are {', '.join(BACKBONES)}")
         if self.M < 1:
             raise UsageError(f"a layer needs at least one module, got M = {self.M}")
+        if self.stem == "whiten" and self.name not in WHITENED:
+            raise UsageError(f"stem=whiten is for {' and '.join(WHITENED)}, not for {self.name}")
         net = BACKBONES[self.name](self, seed)
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the pictures come
         return net
@@ -93,7 +103,13 @@ class _Layer:
 
 
 def _assemble(
-    spec: Backbone, seed: int, parts: list[_Layer], pool: nn.Module, features: int, positions: int
+    spec: Backbone,
+    seed: int,
+    parts: list[_Layer],
+    pool: nn.Module,
+    features: int,
+    positions: int,
+    stem: Whitening | None = None,
 ) -> PathNetwork:
     layers = []
     for l, part in enumerate(parts):  # noqa: E741
@@ -108,9 +124,10 @@ def _assemble(
                 None if part.skip is None else _seeded(part.skip, seed, "skip", l),
                 None if part.after is None else part.after(),
                 attention,
+                ACTIVATIONS[spec.activation](),
             )
         )
-    return PathNetwork(layers, pool, features, seed)
+    return PathNetwork(layers, pool, features, seed, stem)
 
 
 def _image_shape(spec: Backbone) -> tuple[int, int, int]:
@@ -120,21 +137,29 @@ def _image_shape(spec: Backbone) -> tuple[int, int, int]:
     return h, w, c
 
 
+def _stem(spec: Backbone, channels: int, outputs: int) -> tuple[Whitening | None, list[_Layer], int]:
+    """The fixed stem, or the layer that learns in its place, and the number of channels that leave it."""
+    if spec.stem == "whiten":
+        fixed = Whitening(channels, ACTIVATIONS[spec.activation]())
+        return fixed, [], fixed.outputs
+    return None, [_Layer(lambda: nn.Sequential(*conv_bn(channels, outputs, 3)), None)], outputs
+
+
 def resnet18_cifar(spec: Backbone, seed: int) -> PathNetwork:
     """Nine blocks (64-64-64-128-128-256-256-512-512 channels), max pooling after 5 and 7, GeM after 9 (section 4.1)."""
     h, w, c = _image_shape(spec)
     base = spec.width or 64
-    widths = [base * n for n in (1, 1, 1, 2, 2, 4, 4, 8, 8)]
-    parts = [_Layer(lambda: nn.Sequential(*conv_bn(c, base, 3)), None)]
+    stem, parts, first = _stem(spec, c, base)
+    widths = [first, *(base * n for n in (1, 1, 2, 2, 4, 4, 8, 8))]
     for block, (inputs, outputs) in enumerate(zip(widths, widths[1:]), start=2):
         parts.append(
             _Layer(
-                lambda i=inputs, o=outputs: residual(i, o),  # type: ignore[misc]
+                lambda i=inputs, o=outputs: residual(i, o, 1, spec.activation),  # type: ignore[misc]
                 lambda i=inputs, o=outputs: shortcut(i, o),  # type: ignore[misc]
                 (lambda: nn.MaxPool2d(2)) if block in (5, 7) else None,
             )
         )
-    return _assemble(spec, seed, parts, GeM(3), widths[-1], (h // 4) * (w // 4))
+    return _assemble(spec, seed, parts, GeM(3), widths[-1], (h // 4) * (w // 4), stem)
 
 
 def resnet18_imagenet(spec: Backbone, seed: int) -> PathNetwork:
@@ -148,7 +173,7 @@ def resnet18_imagenet(spec: Backbone, seed: int) -> PathNetwork:
             outputs, stride = base * 2**stage, 2 if stage and not block else 1
             parts.append(
                 _Layer(
-                    lambda i=inputs, o=outputs, s=stride: residual(i, o, s),  # type: ignore[misc]
+                    lambda i=inputs, o=outputs, s=stride: residual(i, o, s, spec.activation),  # type: ignore[misc]
                     lambda i=inputs, o=outputs, s=stride: shortcut(i, o, s),  # type: ignore[misc]
                 )
             )
@@ -185,15 +210,16 @@ def compact(spec: Backbone, seed: int) -> PathNetwork:
     """
     h, w, c = _image_shape(spec)
     base = spec.width or 48
-    widths = [max(4, base // 2), base, base * 8 // 3, 4 * base]
+    stem, parts, first = _stem(spec, c, max(4, base // 2))
+    widths = [first, base, base * 8 // 3, 4 * base]
 
     def module(inputs: int, outputs: int) -> nn.Module:
-        return nn.Sequential(*conv_bn(inputs, outputs, 3), nn.MaxPool2d(2), nn.ReLU(), *conv_bn(outputs, outputs, 3))
+        act = ACTIVATIONS[spec.activation]()
+        return nn.Sequential(*conv_bn(inputs, outputs, 3), nn.MaxPool2d(2), act, *conv_bn(outputs, outputs, 3))
 
     def skip(inputs: int, outputs: int) -> nn.Module:
         return nn.Sequential(nn.MaxPool2d(2), *conv_bn(inputs, outputs, 1))
 
-    parts = [_Layer(lambda: nn.Sequential(*conv_bn(c, widths[0], 3)), None)]
     for inputs, outputs in zip(widths, widths[1:]):
         parts.append(
             _Layer(
@@ -201,9 +227,10 @@ def compact(spec: Backbone, seed: int) -> PathNetwork:
                 lambda i=inputs, o=outputs: skip(i, o),  # type: ignore[misc]
             )
         )
-    return _assemble(spec, seed, parts, GlobalMax(), widths[-1], (h // 8) * (w // 8))
+    return _assemble(spec, seed, parts, GlobalMax(), widths[-1], (h // 8) * (w // 8), stem)
 
 
+WHITENED = ("compact", "resnet18_cifar")  # whose first layer is a 3 x 3 convolution
 BACKBONES = {
     "resnet18_cifar": resnet18_cifar,
     "resnet18_imagenet": resnet18_imagenet,

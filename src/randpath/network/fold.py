@@ -32,6 +32,7 @@ class FoldedLayer(nn.Module):
         self.merged = _merge(chains, apart=bool(self.apart)) if chains else None
         self.skip = None if layer.skip is None else nn.Sequential(*_without_batch_norm(layer.skip))
         self.attention: PathAttention | None = copy.deepcopy(layer.attention)
+        self.activation = copy.deepcopy(layer.activation)
         self.after = copy.deepcopy(layer.after)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -44,8 +45,8 @@ class FoldedLayer(nn.Module):
                 T = sum(weights[m] * part for m, part in parts.items())
             total = T if total is None else total + T
         assert total is not None
-        total = torch.relu(total)
-        return total if self.after is None else self.after(total)
+        y: Tensor = self.activation(total)
+        return y if self.after is None else self.after(y)
 
 
 class Folded(nn.Module):
@@ -54,6 +55,7 @@ class Folded(nn.Module):
     def __init__(self, net: PathNetwork, path: Path):
         super().__init__()
         layers = [layer for layer in net.layers if isinstance(layer, PathLayer)]
+        self.stem = nn.Identity() if net.stem is None else copy.deepcopy(net.stem)
         self.layers = nn.Sequential(*(FoldedLayer(layer, row) for layer, row in zip(layers, path.rows)))
         self.pool = copy.deepcopy(net.pool)
         self.head = _empty(nn.Linear, net.head.in_features, net.num_classes)
@@ -61,7 +63,7 @@ class Folded(nn.Module):
         self.eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        q: Tensor = self.head(self.pool(self.layers(x)))
+        q: Tensor = self.head(self.pool(self.layers(self.stem(x))))
         return q
 
 

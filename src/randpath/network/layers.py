@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from randpath.errors import UsageError
 from randpath.keyed import rng
 from randpath.network.path import Path
+from randpath.network.stem import Whitening
 
 Attention = Literal["peak", "mean", "conv", "channel", "none"]
 
@@ -53,7 +54,7 @@ class PathAttention(nn.Module):
 
 
 class PathLayer(nn.Module):
-    """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling."""
+    """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling; act is the ReLU in the paper."""
 
     def __init__(
         self,
@@ -61,8 +62,10 @@ class PathLayer(nn.Module):
         skip: nn.Module | None,  # none: the layer has no bypass (a first layer)
         after: nn.Module | None = None,
         attention: PathAttention | None = None,
+        activation: nn.Module | None = None,
     ):
         super().__init__()
+        self.activation = nn.ReLU() if activation is None else activation
         self.parallel = nn.ModuleList(parallel)
         self.skip = skip
         self.attention = attention
@@ -79,15 +82,18 @@ class PathLayer(nn.Module):
         total = terms[0]
         for term in terms[1:]:
             total = total + term
-        total = torch.relu(total)
-        return total if self.after is None else self.after(total)
+        y: Tensor = self.activation(total)
+        return y if self.after is None else self.after(y)
 
 
 class PathNetwork(nn.Module):
     """Path layers, a global pooling and one linear classifier, shared by all tasks, that grows."""
 
-    def __init__(self, layers: list[PathLayer], pool: nn.Module, num_features: int, seed: int):
+    def __init__(
+        self, layers: list[PathLayer], pool: nn.Module, num_features: int, seed: int, stem: Whitening | None = None
+    ):
         super().__init__()
+        self.stem = stem  # stands still from the first task on
         self.layers = nn.ModuleList(layers)
         self.pool = pool
         self.seed = seed
@@ -110,6 +116,8 @@ class PathNetwork(nn.Module):
 
     def features(self, x: Tensor, path: Path | None = None) -> Tensor:  # (b, D)
         path = Path.full(self.L, self.M) if path is None else path
+        if self.stem is not None:
+            x = self.stem(x)
         for layer, row in zip(self.layers, path.rows):
             x = layer(x, row)
         pooled: Tensor = self.pool(x)
@@ -145,13 +153,15 @@ class PathNetwork(nn.Module):
 
     def train(self, mode: bool = True) -> "PathNetwork":
         super().train(mode)
+        if self.stem is not None:
+            self.stem.eval()
         for l, m in Path.full(self.L, self.M):  # noqa: E741
             if (l, m) not in self._trained:
                 self._layer(l).parallel[m].eval()
         return self
 
     def weights(self, path: Path) -> dict[str, Tensor]:
-        """All that `path` needs: parameters and buffers of its modules, the skips, the attention and the head."""
+        """All that `path` needs: parameters and buffers of its modules, the stem, skips, attention and head."""
         off = tuple(f"layers.{l}.parallel.{m}." for l, m in Path.full(self.L, self.M) ^ path)  # noqa: E741
         return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(off)}
 
