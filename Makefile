@@ -27,7 +27,7 @@ test-faults: setup
 	$(BIN)/python -m pytest -n 2 -m faults tests
 
 tables: setup
-	$(BIN)/python -m randpath.report
+	$(BIN)/python -m randpath.report.tables
 
 bench-speed: setup
 	for name in augment check checkpoint files fisher learn; do $(BIN)/python benchmarks/$$name.py || exit 1; done

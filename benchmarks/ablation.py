@@ -20,20 +20,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from randpath import data, selection
-from randpath.augment import Augment
-from randpath.experiment import make_method
-from randpath.fold import fold
-from randpath.images import Joined
+from randpath.bench.provenance import commit, environment
+from randpath.bench.run import make_method
+from randpath.data import named
+from randpath.data.augment import Augment
+from randpath.data.dataset import Joined
+from randpath.data.stream import TaskStream
 from randpath.keyed import rng
-from randpath.method import Work
+from randpath.learning import selection
+from randpath.learning.method import Work
+from randpath.learning.selection import train_candidate
+from randpath.learning.train import fit, predict
 from randpath.methods import METHODS, rps
 from randpath.metrics import accuracy
-from randpath.provenance import commit, environment
-from randpath.report import append_result
-from randpath.selection import train_candidate
-from randpath.stream import TaskStream
-from randpath.train import fit, predict
+from randpath.network.fold import fold
+from randpath.report.tables import append_result
 
 parser = argparse.ArgumentParser()
 parser.add_argument("recipe")
@@ -98,7 +99,7 @@ elif given.add:
     selection.fit = fit_and_more
 
 torch.set_num_threads(experiment.threads)
-source = data.load(experiment.dataset)
+source = named.load(experiment.dataset)
 cumulative = METHODS[experiment.method].cumulative
 stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed, cumulative=cumulative)
 method = make_method(experiment, source)

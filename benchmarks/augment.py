@@ -18,10 +18,10 @@ import torch
 from PIL import Image, ImageOps
 from torch.nn import functional as F
 
-from randpath.augment import Augment
-from randpath.backbones import Backbone
+from randpath.data.augment import Augment
 from randpath.keyed import rng
-from randpath.path import Path
+from randpath.network.backbones import Backbone
+from randpath.network.path import Path
 
 MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from randpath import checkpoint, data, experiment
-from randpath.images import Arrays, Source
+from randpath.bench import experiment
+from randpath.data import named
+from randpath.data.dataset import Arrays, Source
 from randpath.recipes.cifar100_10_small import tuned
+from randpath.storage import checkpoint
 
 PART = 5
 rng = np.random.default_rng(0)
@@ -45,7 +47,7 @@ def timed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for name in ("save", "prune", "write_document", "write_lines", "write_tensors", "discard", "latest"):
     setattr(checkpoint, name, timed(getattr(checkpoint, name)))
-data.load = lambda name, **_: source
+named.load = lambda name, **_: source
 training = replace(tuned.training, save_seconds=tuned.training.save_seconds / PART)
 small = replace(tuned, dataset="made", tasks=2, class_order="natural", training=training)
 with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:

@@ -18,11 +18,11 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from randpath.augment import Augment
-from randpath.backbones import Backbone
-from randpath.images import Arrays, Dataset, Files
+from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays, Dataset, Files
 from randpath.keyed import rng
-from randpath.path import Path
+from randpath.network.backbones import Backbone
+from randpath.network.path import Path
 
 
 def make(root: File, number: int) -> list[File]:

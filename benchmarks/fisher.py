@@ -5,9 +5,9 @@ import time
 import numpy as np
 import torch
 
-from randpath import fisher
-from randpath.backbones import Backbone
-from randpath.path import Path
+from randpath.learning import fisher
+from randpath.network.backbones import Backbone
+from randpath.network.path import Path
 
 torch.set_num_threads(1)
 print("network | values an image | loop, ms an image | vmap, ms an image | vmap / loop")

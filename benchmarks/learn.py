@@ -7,9 +7,10 @@ import time
 
 import numpy as np
 
-from randpath import PathClassifier, data
+from randpath import PathClassifier
+from randpath.data import named
 
-mnist = data.load("mnist")
+mnist = named.load("mnist")
 train = np.concatenate([np.flatnonzero(mnist.train.labels == c)[:300] for c in range(4)])
 test = np.flatnonzero(mnist.test.labels < 4)
 began, cpu = time.monotonic(), time.process_time()

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from randpath import data
-from randpath.provenance import commit, environment
+from randpath.bench.provenance import commit, environment
+from randpath.data import named
 
 
 def randpath(*arguments: object) -> dict[str, object]:
     """Run a command, show it, and return its JSON."""
     print("$ randpath", *(Path(str(a)).name if "/" in str(a) else a for a in arguments), flush=True)
-    command = [sys.executable, "-m", "randpath.cli", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "randpath", *map(str, arguments), "--json"]
     answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     assert isinstance(answer, dict)
     return answer
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=500, help="training pictures of each class")
     parser.add_argument("--record", type=Path, default=None, help="write what happened to this JSON file")
     options = parser.parse_args()
-    source = data.load("cifar100")
+    source = named.load("cifar100")
     steps = []
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from randpath import PathClassifier, data
-from randpath.provenance import commit, environment
+from randpath import PathClassifier
+from randpath.bench.provenance import commit, environment
+from randpath.data import named
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=None, help="write what happened to this JSON file")
     options = parser.parse_args()
 
-    source = data.load("cifar100")
+    source = named.load("cifar100")
     order = np.random.RandomState(1993).permutation(100)  # iCaRL's class order
     names = np.array(source.class_names)
 

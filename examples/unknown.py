@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from randpath import PathClassifier, data
-from randpath.calibration import expected_calibration_error
-from randpath.provenance import commit, environment
+from randpath import PathClassifier
+from randpath.bench.provenance import commit, environment
+from randpath.data import named
+from randpath.model.calibration import expected_calibration_error
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=None, help="write the result to this JSON file")
     options = parser.parse_args()
 
-    source = data.load("cifar100")
+    source = named.load("cifar100")
     order = np.random.RandomState(1993).permutation(100)  # iCaRL's class order
     model = PathClassifier(epochs=options.epochs)
     for classes in np.array_split(order[:50], options.steps):

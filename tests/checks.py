@@ -6,13 +6,14 @@ from pathlib import Path as Directory
 import numpy as np
 import torch
 
-from randpath import checkpoint
-from randpath.augment import Augment
-from randpath.backbones import Backbone
-from randpath.images import Arrays
-from randpath.method import Method, Setting, State, Work
-from randpath.stream import Task, hold_out
-from randpath.train import Training
+from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays
+from randpath.data.stream import Task, hold_out
+from randpath.errors import Stopped
+from randpath.learning.method import Method, Setting, State, Work
+from randpath.learning.train import Training
+from randpath.network.backbones import Backbone
+from randpath.storage import checkpoint
 
 Make = Callable[[], Method]
 SHAPE = (8, 8, 1)
@@ -97,7 +98,6 @@ def check_goes_on_bit_exactly_after_a_round_trip(make: Make, tmp_path: Directory
 
 
 def check_goes_on_exactly_from_an_unfinished_fit(make: Make, tmp_path: Directory) -> None:
-    from randpath.train import Stopped
 
     straight, stopped = make(), make()
     for one in tasks(straight)[:2]:

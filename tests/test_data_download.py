@@ -17,11 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from randpath import data
-from randpath.data import _unpack
+from randpath.data import _unpack, named
 from randpath.data._unpack import unpack
-from randpath.data.download import DownloadError, Remote, fetch
-from randpath.images import DataError
+from randpath.data.download import Remote, fetch
+from randpath.errors import DataError, DownloadError, RandpathError
 
 
 def names(folder: Path) -> list[str]:
@@ -152,7 +151,7 @@ class TestDownload:
         with pytest.raises(DownloadError, match="refused") as error:
             fetch([remote], tmp_path, pause=0)
         assert remote.file in error.value.next
-        assert isinstance(error.value, OSError), "exit code 74, not 65"
+        assert isinstance(error.value, RandpathError), "exit code 74, not 65"
         (tmp_path / "file.bin").write_bytes(BODY)
         fetch([remote], tmp_path)  # put there by hand, it is taken
 
@@ -185,35 +184,35 @@ class TestDatasets:
     ) -> None:
         server.body = cifar_archive()
         remote = server.remote("cifar-100-binary.tar.gz", server.body, "cifar-100-binary")
-        monkeypatch.setitem(data.REMOTES, "cifar100", [remote])
-        assert data.download("cifar100", tmp_path) == tmp_path / "cifar100"
+        monkeypatch.setitem(named.REMOTES, "cifar100", [remote])
+        assert named.download("cifar100", tmp_path) == tmp_path / "cifar100"
         assert names(tmp_path / "cifar100") == ["fine_label_names.txt", "test.bin", "train.bin"]
-        assert data.load("cifar100", tmp_path).train.labels.tolist() == [0, 1, 2, 3, 4]
+        assert named.load("cifar100", tmp_path).train.labels.tolist() == [0, 1, 2, 3, 4]
         server.asked.clear()
-        data.download("cifar100", tmp_path)
+        named.download("cifar100", tmp_path)
         assert server.asked == []
 
     def test_an_archive_put_there_by_hand(
         self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         remote = server.remote("cifar-100-binary.tar.gz", cifar_archive(), "cifar-100-binary")
-        monkeypatch.setitem(data.REMOTES, "cifar100", [remote])
+        monkeypatch.setitem(named.REMOTES, "cifar100", [remote])
         (tmp_path / "cifar100").mkdir()
         (tmp_path / "cifar100" / remote.file).write_bytes(cifar_archive())
-        data.download("cifar100", tmp_path)
+        named.download("cifar100", tmp_path)
         assert server.asked == []
         assert (tmp_path / "cifar100" / remote.file).exists()
 
     def test_what_needs_no_download_and_what_has_none(self, tmp_path: Path) -> None:
-        assert data.download("digits", tmp_path) is None
+        assert named.download("digits", tmp_path) is None
         for name in ("imagenet", "imagenet100", "ms_celeb"):
             with pytest.raises(DataError, match="not found"):
-                data.download(name, tmp_path)
+                named.download(name, tmp_path)
         with pytest.raises(ValueError, match="no dataset"):
-            data.download("nonsense", tmp_path)
+            named.download("nonsense", tmp_path)
 
     def test_every_remote_is_well_formed(self) -> None:
-        for remotes in data.REMOTES.values():
+        for remotes in named.REMOTES.values():
             for remote in remotes:
                 kind, _, digest = remote.checksum.partition(":")
                 assert len(digest) == {"md5": 32, "sha256": 64}[kind]

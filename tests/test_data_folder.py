@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from randpath import data
-from randpath.data import folder
+from randpath.data import folder, named
 from randpath.data._hashes import digests
-from randpath.images import DataError, Source, changes
-from randpath.stream import TaskStream
+from randpath.data.dataset import Source, changes
+from randpath.data.stream import TaskStream
+from randpath.errors import DataError
 from tests.pictures import put
 
 
@@ -25,17 +25,17 @@ def tree(root: Path, classes: dict[str, int], prefix: str = "") -> Path:
 
 def test_one_sub_folder_a_class(tmp_path: Path) -> None:
     tree(tmp_path, {"zebra": 10, "ant": 5, "one": 1})
-    source = data.load(f"folder:{tmp_path}", size=8)
+    source = named.load(f"folder:{tmp_path}", size=8)
     assert source.class_names == ("ant", "one", "zebra")
     assert source.train.shape == (8, 8, 3)
     assert np.bincount(source.train.labels).tolist() == [4, 1, 8]
     assert np.bincount(source.test.labels, minlength=3).tolist() == [1, 0, 2]
-    again = data.load(f"folder:{tmp_path}", size=8)
+    again = named.load(f"folder:{tmp_path}", size=8)
     assert again.fingerprint == source.fingerprint
     assert [again.test.item(i) for i in range(3)] == [source.test.item(i) for i in range(3)]  # type: ignore[attr-defined]
     everything = folder.load(tmp_path, test=0)
     assert (len(everything.train), len(everything.test)) == (16, 0)
-    stream = TaskStream(data.load(f"folder:{tmp_path}"), [["zebra", "one"], ["ant"]], seed=0)
+    stream = TaskStream(named.load(f"folder:{tmp_path}"), [["zebra", "one"], ["ant"]], seed=0)
     x, y = next(stream.task(1).train.batches([np.arange(3)]))
     assert tuple(x.shape) == (3, 64, 64, 3)
     assert set(y.tolist()) <= {0, 1}

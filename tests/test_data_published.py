@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from randpath import data
-from randpath.images import Arrays, DataError, Source, changes
-from randpath.stream import TaskStream
+from randpath.data import named
+from randpath.data.dataset import Arrays, Source, changes
+from randpath.data.stream import TaskStream
+from randpath.errors import DataError
 from tests.pictures import put
 
 REAL = os.environ.get("RANDPATH_DATA", "")
@@ -35,7 +36,7 @@ def moments(source: Source) -> tuple[list[float], list[float]]:
 
 
 def test_digits() -> None:
-    source = data.load("digits")
+    source = named.load("digits")
     assert (len(source.train), len(source.test), source.train.shape) == (1347, 450, (8, 8, 1))
     assert np.bincount(source.train.labels).tolist() == [134, 136, 133, 137, 136, 136, 136, 134, 130, 135]
     mean, std = moments(source)
@@ -45,13 +46,13 @@ def test_digits() -> None:
     assert isinstance(source.test, Arrays)
     assert source.train.items.max() == 255
     assert source.fingerprint == "eb703d1a" + source.fingerprint[8:]
-    assert source.fingerprint == data.load("digits").fingerprint
+    assert source.fingerprint == named.load("digits").fingerprint
 
 
 class TestRealFiles:
     @real
     def test_mnist(self) -> None:
-        source = data.load("mnist")
+        source = named.load("mnist")
         assert (len(source.train), len(source.test), source.train.shape) == (60_000, 10_000, (32, 32, 1))
         assert np.bincount(source.train.labels).tolist() == [
             5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949,
@@ -67,7 +68,7 @@ class TestRealFiles:
 
     @real
     def test_cifar100(self) -> None:
-        source = data.load("cifar100")
+        source = named.load("cifar100")
         assert (len(source.train), len(source.test), source.train.shape) == (50_000, 10_000, (32, 32, 3))
         assert set(np.bincount(source.train.labels)) == {500}
         assert set(np.bincount(source.test.labels)) == {100}
@@ -80,7 +81,7 @@ class TestRealFiles:
 
     @real
     def test_svhn(self) -> None:
-        source = data.load("svhn")
+        source = named.load("svhn")
         assert source.train.shape == (32, 32, 3)
         counts = np.bincount(source.train.labels)
         if len(source.train) == 20_000:  # the part that lies on our machines
@@ -112,13 +113,13 @@ class TestMadeFiles:
     def test_idx_plain_or_packed(self, tmp_path: Path, name: str) -> None:
         for packed in (True, False):
             made_idx(tmp_path / str(packed), name, packed=packed)
-        one, other = (data.load(name, tmp_path / str(packed)) for packed in (True, False))
+        one, other = (named.load(name, tmp_path / str(packed)) for packed in (True, False))
         assert one.fingerprint == other.fingerprint
         assert one.train.shape == (32, 32, 1)
         assert one.mirror == (name == "fashion_mnist")
         assert one.train.labels.tolist() == [*range(10), *range(10)]
         write_idx(tmp_path / "True" / name / "t10k-labels-idx1-ubyte", 9 - np.arange(20) % 10, packed=True)
-        edited = data.load(name, tmp_path / "True")
+        edited = named.load(name, tmp_path / "True")
         assert edited.fingerprint != one.fingerprint
         assert changes(one.files, edited.files) == ["edited: t10k-labels-idx1-ubyte.gz"]
 
@@ -130,7 +131,7 @@ class TestMadeFiles:
         raw[:, :, 0] = np.arange(20) % 10
         for i, name in enumerate([*(f"data_batch_{j}" for j in range(1, 6)), "test_batch"]):
             raw[i].tofile(folder / f"{name}.bin")
-        source = data.load("cifar10", tmp_path)
+        source = named.load("cifar10", tmp_path)
         assert (len(source.train), len(source.test)) == (100, 20)
         assert isinstance(source.train, Arrays)
         # record 25 is the sixth of the second batch: red at (row 3, column 4) is byte 1 + 3 * 32 + 4
@@ -148,13 +149,13 @@ class TestMadeFiles:
         (folder / "val" / "val_annotations.txt").write_text(
             "".join(f"val_{i}.JPEG\t{c}\t0\t0\t62\t62\n" for i, c in enumerate(("n01", "n02", "n01")))
         )
-        source = data.load("tiny_imagenet", tmp_path)
+        source = named.load("tiny_imagenet", tmp_path)
         assert source.class_names == ("n01", "n02")
         assert (source.train.labels.tolist(), source.test.labels.tolist()) == ([0, 0, 0, 1, 1, 1], [0, 1, 0])
         assert next(source.train.batches([np.arange(6)]))[0].shape == (6, 64, 64, 3)
         (folder / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn99\t0\n")
         with pytest.raises(DataError, match="line 1: class 'n99'"):
-            data.load("tiny_imagenet", tmp_path)
+            named.load("tiny_imagenet", tmp_path)
 
     def made_imagenet(self, root: Path, classes: int) -> list[str]:
         names = [f"n{i:08d}" for i in range(classes)]
@@ -166,7 +167,7 @@ class TestMadeFiles:
     def test_imagenet(self, tmp_path: Path) -> None:
         names = self.made_imagenet(tmp_path, 3)
         put(tmp_path / "imagenet" / "train" / names[0] / "second.JPEG", "second", 30, 30)
-        source = data.load("imagenet", tmp_path, size=16)
+        source = named.load("imagenet", tmp_path, size=16)
         assert source.class_names == tuple(names)
         assert source.train.labels.tolist() == [0, 0, 1, 2]
         stream = TaskStream(source, 3, "natural", seed=0)
@@ -176,12 +177,12 @@ class TestMadeFiles:
 
     def test_imagenet_100_is_drawn_as_icarl_does(self, tmp_path: Path) -> None:
         names = self.made_imagenet(tmp_path, 120)
-        source = data.load("imagenet100", tmp_path, size=16)
+        source = named.load("imagenet100", tmp_path, size=16)
         order = np.arange(120)
         np.random.RandomState(1993).shuffle(order)
         assert source.class_names == tuple(names[i] for i in order[:100])
         (tmp_path / "imagenet" / "classes.txt").write_text("\n".join(reversed(names)))
-        again = data.load("imagenet100", tmp_path, size=16)
+        again = named.load("imagenet100", tmp_path, size=16)
         assert again.class_names == tuple(names[119 - i] for i in order[:100])
         assert again.fingerprint != source.fingerprint
 
@@ -189,7 +190,7 @@ class TestMadeFiles:
         put(tmp_path / "imagenet" / "train" / "n1" / "a.JPEG", 0)
         put(tmp_path / "imagenet" / "val" / "ILSVRC2012_val_00000001.JPEG", 1)
         with pytest.raises(DataError, match="move each validation image into the folder of its class"):
-            data.load("imagenet", tmp_path)
+            named.load("imagenet", tmp_path)
 
     def test_ms_celeb(self, tmp_path: Path) -> None:
         folder = tmp_path / "ms_celeb"
@@ -199,7 +200,7 @@ class TestMadeFiles:
             lines.append(f"faces/a {i}.jpg {label}")
         (folder / "train.txt").write_text("\n".join(lines) + "\n\n")
         (folder / "test.txt").write_text(lines[0])
-        source = data.load("ms_celeb", tmp_path, size=16)
+        source = named.load("ms_celeb", tmp_path, size=16)
         assert source.class_names == ("9", "10", "100"), "numbers in their own order"
         assert (source.train.labels.tolist(), source.test.labels.tolist()) == ([1, 0, 0, 2], [1])
         assert next(source.train.batches([np.arange(4)]))[0].shape == (4, 16, 16, 3)
@@ -208,20 +209,20 @@ class TestMadeFiles:
 class TestWrongFiles:
     """Twelve and more wrong files and labels, each named before the first step."""
 
-    @pytest.mark.parametrize("name", [name for name in data.DATASETS if name != "digits"])
+    @pytest.mark.parametrize("name", [name for name in named.DATASETS if name != "digits"])
     def test_a_missing_dataset_says_what_to_put_where(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(DataError) as error:
-            data.load(name, tmp_path)
+            named.load(name, tmp_path)
         assert str(tmp_path) in error.value.where
         assert "put" in error.value.next
-        if name in data.REMOTES:
+        if name in named.REMOTES:
             assert f"randpath data {name}" in error.value.next
 
     def test_an_unknown_name(self) -> None:
         with pytest.raises(ValueError, match=r"there is no dataset 'minst'; there are digits, mnist"):
-            data.load("minst")
+            named.load("minst")
         with pytest.raises(ValueError, match="size of its own"):
-            data.load("digits", size=32)
+            named.load("digits", size=32)
 
     @pytest.mark.parametrize(
         ("labels", "why"),
@@ -235,7 +236,7 @@ class TestWrongFiles:
         made_idx(tmp_path, "mnist")
         write_idx(tmp_path / "mnist" / "train-labels-idx1-ubyte", labels, packed=True)
         with pytest.raises(DataError, match=why):
-            data.load("mnist", tmp_path)
+            named.load("mnist", tmp_path)
 
     def test_images_and_labels_exchanged(self, tmp_path: Path) -> None:
         made_idx(tmp_path, "mnist")
@@ -244,7 +245,7 @@ class TestWrongFiles:
         (folder / "train-labels-idx1-ubyte.gz").rename(folder / "train-images-idx3-ubyte.gz")
         (folder / "x").rename(folder / "train-labels-idx1-ubyte.gz")
         with pytest.raises(DataError, match="train-images"):
-            data.load("mnist", tmp_path)
+            named.load("mnist", tmp_path)
 
     @pytest.mark.parametrize(
         "raw",
@@ -257,14 +258,14 @@ class TestWrongFiles:
             (tmp_path / "mnist" / name).write_bytes(raw)
             (tmp_path / "mnist" / "train-images-idx3-ubyte").write_bytes(raw)
             with pytest.raises(DataError, match="train-images-idx3-ubyte"):
-                data.load("mnist", tmp_path)
+                named.load("mnist", tmp_path)
 
     def test_a_cut_gz_file(self, tmp_path: Path) -> None:
         made_idx(tmp_path, "mnist")
         path = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
         path.write_bytes(path.read_bytes()[:-200])
         with pytest.raises(DataError, match=r"train-images-idx3-ubyte.gz cannot be read"):
-            data.load("mnist", tmp_path)
+            named.load("mnist", tmp_path)
 
     @pytest.mark.parametrize(
         ("size", "label", "why"), [(3074, 100, "label 100 of item 0"), (3073, 0, "records of 3,074")]
@@ -276,7 +277,7 @@ class TestWrongFiles:
         for name in ("train.bin", "test.bin"):
             np.full(size, label, np.uint8).tofile(folder / name)
         with pytest.raises(DataError, match=why):
-            data.load("cifar100", tmp_path)
+            named.load("cifar100", tmp_path)
 
     @pytest.mark.parametrize(
         ("x", "y", "why"),
@@ -293,7 +294,7 @@ class TestWrongFiles:
         for split in ("train", "test"):
             savemat(tmp_path / "svhn" / f"{split}_32x32.mat", {"X": x, "y": np.array(y)[:, None]})
         with pytest.raises(DataError, match=why):
-            data.load("svhn", tmp_path)
+            named.load("svhn", tmp_path)
 
     def test_svhn_that_is_no_mat_file(self, tmp_path: Path) -> None:
         (tmp_path / "svhn").mkdir()
@@ -301,7 +302,7 @@ class TestWrongFiles:
             for split in ("train", "test"):
                 (tmp_path / "svhn" / f"{split}_32x32.mat").write_bytes(raw)
             with pytest.raises(DataError, match=r"train_32x32\.mat"):
-                data.load("svhn", tmp_path)
+                named.load("svhn", tmp_path)
 
     @pytest.mark.parametrize(
         ("train", "test", "why"),
@@ -318,4 +319,4 @@ class TestWrongFiles:
         (tmp_path / "ms_celeb" / "train.txt").write_text(train)
         (tmp_path / "ms_celeb" / "test.txt").write_text(test)
         with pytest.raises(DataError, match=why):
-            data.load("ms_celeb", tmp_path)
+            named.load("ms_celeb", tmp_path)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from randpath.augment import Augment
+from randpath.bench.experiment import Experiment
+from randpath.bench.run import make_method
 from randpath.data import folder
-from randpath.experiment import Experiment, make_method
-from randpath.images import Arrays, Dataset, Files, Source
-from randpath.method import Method, Work
-from randpath.stream import TaskStream
-from randpath.train import Training
+from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays, Dataset, Files, Source
+from randpath.data.stream import TaskStream
+from randpath.learning.method import Method, Work
+from randpath.learning.train import Training
 from tests.pictures import put
 
 EXPERIMENT = Experiment(

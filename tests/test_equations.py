@@ -7,17 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from randpath.augment import Augment
-from randpath.backbones import Backbone
-from randpath.fisher import fisher_max, fisher_mean
-from randpath.fold import fold
-from randpath.images import Arrays
-from randpath.network import PathAttention, PathLayer, PathNetwork
-from randpath.objective import cross_entropy, distillation, log_counts, phi
-from randpath.path import Path
-from randpath.saturation import relative_saturation, saturation
-from randpath.selection import Job, train_candidate
-from randpath.train import Training
+from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays
+from randpath.errors import NotFinite
+from randpath.learning.fisher import fisher_max, fisher_mean
+from randpath.learning.objective import cross_entropy, distillation, log_counts, phi
+from randpath.learning.saturation import relative_saturation, saturation
+from randpath.learning.selection import Job, train_candidate
+from randpath.learning.train import Training
+from randpath.network.backbones import Backbone
+from randpath.network.fold import fold
+from randpath.network.layers import PathAttention, PathLayer, PathNetwork
+from randpath.network.path import Path
 
 
 def test_training_path_leaves_out_what_is_fixed():
@@ -103,7 +104,7 @@ def hand_computed_squares(x: float, label: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("limit", [0, 10**9], ids=["loop", "vmap"])
 def test_fisher_information_is_the_maximum_over_images_not_a_batch_mean(limit, monkeypatch):
-    monkeypatch.setattr("randpath.fisher.VMAP_LIMIT", limit)
+    monkeypatch.setattr("randpath.learning.fisher.VMAP_LIMIT", limit)
     net = two_layer_net()
     P = Path.of([[1, 0], [1, 0]])
     images = [(0.1, 0), (0.1, 1), (0.2, 1)]
@@ -131,7 +132,7 @@ def test_mu_sat_is_the_log_of_final_over_early():
 def test_mu_sat_without_any_gradient_is_none_and_half_of_it_is_an_error():
     assert relative_saturation([0.0, 0.0]) is None
     for traces in ([0.0, 1.0], [1.0, 0.0], [math.nan, 1.0], [1.0, math.inf]):
-        with pytest.raises(FloatingPointError, match="mu_sat"):
+        with pytest.raises(NotFinite, match="mu_sat"):
             relative_saturation(traces)
 
 

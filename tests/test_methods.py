@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from randpath.images import Arrays
-from randpath.method import Work
+from randpath.data.dataset import Arrays
+from randpath.data.stream import Task
+from randpath.errors import Diverged
+from randpath.learning.method import Work
+from randpath.learning.selection import Job, Trial, best, train_candidate
+from randpath.learning.train import fit
 from randpath.methods import METHODS
 from randpath.methods.rps import RPS
-from randpath.path import Path
-from randpath.selection import Job, Trial, best, train_candidate
-from randpath.stream import Task
-from randpath.train import Diverged, fit
+from randpath.network.path import Path
 from tests.checks import CHECKS, digest, pictures, setting, task, tasks
 
 
@@ -33,7 +34,7 @@ def test_learns_easy_classes(name):
     """A joint or replaying method knows the old class after the second task; fine-tuning need not."""
     from dataclasses import replace
 
-    from randpath.train import Training
+    from randpath.learning.train import Training
 
     s = replace(setting(), training=Training(epochs=20, batch=16, lr=5e-3))
     method = METHODS[name](s, **({"N": 1} if name == "rps" else {}))
@@ -169,7 +170,7 @@ def test_no_gradient_is_made_for_a_frozen_parameter_while_a_path_trains(monkeypa
 
         return fit(net, params, *rest, **more, after_backward=nothing_elsewhere)
 
-    monkeypatch.setattr("randpath.selection.fit", watch)
+    monkeypatch.setattr("randpath.learning.selection.fit", watch)
     for one in tasks(method):
         method.learn(one, Work())
     assert len(checked) > 6
@@ -230,7 +231,7 @@ def test_the_best_candidate_is_chosen_on_validation_and_never_a_diverged_one():
 def test_divergence_is_caught_before_it_reaches_the_weights():
     from dataclasses import replace
 
-    from randpath.train import Training
+    from randpath.learning.train import Training
 
     s = replace(setting(), training=Training(epochs=2, batch=16, optimizer="sgd", lr=1e30))
     method = RPS(s, N=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from randpath.experiment import Experiment
+from randpath.bench.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted(p.stem for p in (ROOT / "src" / "randpath" / "recipes").glob("[a-z]*.py"))

@@ -3,8 +3,8 @@
 The paper's letters, as the code uses them inside equations:
 
     k, K        task number (from 1), number of tasks
-    L, M        layers, parallel modules a layer
-    P           path: one module a layer, an L x M matrix of 0 and 1
+    L, M        layers, parallel modules per layer
+    P           path: one module per layer, an L x M matrix of 0 and 1
     P_fixed     what was frozen at the last switch
     P_tr        P xor (P and P_fixed): what is trained
     P_ts        P_fixed or P: what answers at inference
@@ -20,33 +20,40 @@ The paper's letters, as the code uses them inside equations:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from randpath import moved
+
 if TYPE_CHECKING:
-    from randpath.backbones import Backbone as Backbone
-    from randpath.estimator import PathClassifier as PathClassifier
-    from randpath.experiment import Experiment as Experiment
-    from randpath.experiment import run as run
-    from randpath.fold import fold as fold
+    from dataclasses import replace as replace
+
+    from randpath.bench.experiment import Experiment as Experiment
+    from randpath.bench.run import run as run
+    from randpath.learning.train import Training as Training
     from randpath.methods import METHODS as METHODS
-    from randpath.network import PathNetwork as PathNetwork
-    from randpath.path import Path as Path
-    from randpath.train import Training as Training
+    from randpath.model.classifier import PathClassifier as PathClassifier
+    from randpath.network.backbones import Backbone as Backbone
+    from randpath.network.fold import fold as fold
+    from randpath.network.layers import PathNetwork as PathNetwork
+    from randpath.network.path import Path as Path
 
 _PLACES = {
-    "Backbone": "backbones",
-    "Experiment": "experiment",
-    "METHODS": "methods",
-    "Path": "path",
-    "PathClassifier": "estimator",
-    "PathNetwork": "network",
-    "Training": "train",
-    "fold": "fold",
-    "run": "experiment",
+    "Backbone": "randpath.network.backbones",
+    "Experiment": "randpath.bench.experiment",
+    "METHODS": "randpath.methods",
+    "Path": "randpath.network.path",
+    "PathClassifier": "randpath.model.classifier",
+    "PathNetwork": "randpath.network.layers",
+    "Training": "randpath.learning.train",
+    "fold": "randpath.network.fold",
+    "replace": "dataclasses",  # recipes change an Experiment with it
+    "run": "randpath.bench.run",
 }
 __all__ = [*_PLACES]
+
+moved.tell_of_old_names()
 
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when they are asked for: `import randpath` costs nothing."""
     if name not in _PLACES:
-        raise AttributeError(f"randpath has no {name!r}; it has {', '.join(_PLACES)}")
-    return getattr(import_module(f"randpath.{_PLACES[name]}"), name)
+        raise AttributeError(f"randpath has no {name!r}; it has {', '.join(_PLACES)}{moved.hint(name)}")
+    return getattr(import_module(_PLACES[name]), name)

@@ -69,8 +69,9 @@ def install(faults: Faults) -> None:
     """Replace the five file functions; wrap three others, to strike before and after them."""
     import shim
 
-    from randpath import checkpoint, memory, train
+    from randpath.learning import memory, train
     from randpath.methods import rps
+    from randpath.storage import checkpoint
 
     checkpoint.PAUSES = (0.0, 0.0)
 
@@ -104,7 +105,7 @@ def child(request: dict[str, Any]) -> None:
     output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(output, stream)
-    from randpath import cli
+    from randpath.commands import app as cli
 
     faults = Faults(request["fault"])
     install(faults)
@@ -129,14 +130,14 @@ def serve() -> None:
     import tiny
     import torch
 
-    import randpath.cli
-    import randpath.experiment
-    import randpath.screen
-    import randpath.workers
+    import randpath.bench.run
+    import randpath.commands.app
+    import randpath.commands.screen
+    import randpath.engines.processes
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:  # so that all is imported that a run imports on its way
-        randpath.experiment.run(tiny.paper, Path(place))
+        randpath.bench.run.run(tiny.paper, Path(place))
     for line in sys.stdin:
         pid = os.fork()
         if not pid:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from randpath import checkpoint
+from randpath.storage import checkpoint
 
 OPERATIONS = ("write_file", "sync_directory", "rename", "remove", "make_directory")
 Before = Callable[[str, tuple[Any, ...]], None]  # told the operation and its arguments; may raise, or never return

@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 import torch
 
-from randpath import checkpoint
-from randpath.checkpoint import Damaged
+from randpath.errors import Damaged
+from randpath.storage import checkpoint
 
 
 def save(directory: Path, name: str = "1", size: int = 5000) -> Path:

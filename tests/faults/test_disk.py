@@ -11,8 +11,8 @@ import pytest
 import torch
 from shim import Counter, installed
 
-from randpath import checkpoint
-from randpath.checkpoint import DiskTrouble
+from randpath.errors import DiskTrouble
+from randpath.storage import checkpoint
 
 CODES = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS, errno.EDQUOT)
 
@@ -88,14 +88,15 @@ def test_a_file_size_limit_is_noticed(tmp_path: Path) -> None:
     code = """
 import resource, sys, torch
 from pathlib import Path
-from randpath import checkpoint
+from randpath.errors import DiskTrouble
+from randpath.storage import checkpoint
 checkpoint.PAUSES = (0, 0)
 place = Path(sys.argv[1])
 checkpoint.save(place, "1", {"w": {"w": torch.zeros(10)}}, {})
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     checkpoint.save(place, "2", {"w": {"w": torch.zeros(10_000)}}, {})
-except checkpoint.DiskTrouble as trouble:
+except DiskTrouble as trouble:
     assert "File too large; 40,0" in str(trouble), trouble
     assert checkpoint.latest(place)[0] == "1"
     sys.exit(74)
@@ -107,7 +108,8 @@ def test_a_full_filesystem_is_noticed_and_gone_on_with(tmp_path: Path) -> None:
     code = """
 import sys, torch
 from pathlib import Path
-from randpath import checkpoint
+from randpath.errors import DiskTrouble
+from randpath.storage import checkpoint
 checkpoint.PAUSES = (0, 0)
 place = Path(sys.argv[1])
 checkpoint.save(place, "1", {"w": {"w": torch.zeros(10_000)}}, {})
@@ -115,7 +117,7 @@ checkpoint.save(place, "1", {"w": {"w": torch.zeros(10_000)}}, {})
 try:
     checkpoint.save(place, "2", {"w": {"w": torch.ones(20_000)}}, {})
     sys.exit("was not full")
-except checkpoint.DiskTrouble as trouble:
+except DiskTrouble as trouble:
     assert "No space left on device; 80,0" in str(trouble), trouble
 assert checkpoint.latest(place)[0] == "1"
 (place / "ballast").unlink()

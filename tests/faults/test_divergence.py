@@ -13,10 +13,12 @@ from harness import digest
 from tiny import tuned
 from torch import Tensor, nn
 
-from randpath import experiment, selection, train
-from randpath.augment import Augment
-from randpath.images import Arrays
-from randpath.train import Diverged, Training, fit
+from randpath.bench import run as bench
+from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays
+from randpath.errors import Diverged
+from randpath.learning import selection, train
+from randpath.learning.train import Training, fit
 
 
 class Victim:
@@ -82,21 +84,19 @@ def test_a_diverged_candidate_never_wins(tmp_path: Path, monkeypatch: pytest.Mon
     for lost in ({0}, {3}, {0, 1, 2}):
         with monkeypatch.context() as patch:
             diverge(patch, lost)
-            experiment.run(four, tmp_path / f"{lost}")
-        trained = {
-            line["candidate"] for line in experiment.checkpoint.read_lines(tmp_path / f"{lost}" / "epochs.jsonl")
-        }
+            bench.run(four, tmp_path / f"{lost}")
+        trained = {line["candidate"] for line in bench.checkpoint.read_lines(tmp_path / f"{lost}" / "epochs.jsonl")}
         assert trained == {0, 1, 2, 3} - lost
 
 
 def test_when_all_diverge_the_task_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment.run(tuned, tmp_path / "reference")
-    steps = experiment.steps(tuned, tmp_path / "run")
+    bench.run(tuned, tmp_path / "reference")
+    steps = bench.steps(tuned, tmp_path / "run")
     next(steps)
     with monkeypatch.context() as patch:
         diverge(patch, {0, 1})
         with pytest.raises(Diverged, match=r"learning rate 0\.001, gradient norm nan, last losses .*, nan"):
             next(steps)
-    assert len(experiment.checkpoint.read_lines(tmp_path / "run" / "metrics.jsonl")) == 1
-    experiment.run(tuned, tmp_path / "run")  # whatever the cause was, it is gone
+    assert len(bench.checkpoint.read_lines(tmp_path / "run" / "metrics.jsonl")) == 1
+    bench.run(tuned, tmp_path / "run")  # whatever the cause was, it is gone
     assert digest(tmp_path / "run") == digest(tmp_path / "reference")

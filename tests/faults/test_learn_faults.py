@@ -18,7 +18,8 @@ from harness import Server
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from randpath import checkpoint, versions
+from randpath.model import versions
+from randpath.storage import checkpoint
 
 
 def make_pictures(place: Path) -> None:

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from test_learn_faults import School, digest
 
-from randpath import checkpoint, versions
-from randpath.images import Arrays
-from randpath.model import Model
+from randpath.data.dataset import Arrays
+from randpath.model import versions
+from randpath.model.model import Model
+from randpath.storage import checkpoint
 
 KILLS = 25
 

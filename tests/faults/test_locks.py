@@ -13,13 +13,14 @@ import pytest
 from harness import RECIPE
 from test_learn_faults import make_pictures
 
-from randpath import checkpoint, versions
+from randpath.model import versions
+from randpath.storage import checkpoint
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def start(*typed: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "randpath.cli", *map(str, typed)]
+    command = [sys.executable, "-m", "randpath", *map(str, typed)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 

@@ -16,7 +16,8 @@ import pytest
 import torch
 from shim import installed
 
-from randpath import checkpoint
+from randpath.errors import Damaged
+from randpath.storage import checkpoint
 
 DOCUMENT = "document.json"
 
@@ -200,6 +201,6 @@ def test_a_save_without_syncs_would_be_caught(tmp_path: Path) -> None:
     for number in range(50):
         try:
             check(disk, rng.randrange(1, disk.clock + 2), rng, tmp_path / str(number))
-        except (AssertionError, UserWarning, checkpoint.Damaged):
+        except (AssertionError, UserWarning, Damaged):
             wrong += 1
     assert wrong > 10

@@ -19,9 +19,12 @@ import pytest
 from harness import RECIPE, Server, digest
 from tiny import tuned
 
-from randpath import checkpoint, cli, experiment
-from randpath.report import result_of
-from randpath.train import Stopped
+from randpath.bench import run as bench
+from randpath.commands import app as cli
+from randpath.errors import Changed, Stopped
+from randpath.report.tables import result_of
+from randpath.storage import checkpoint
+from randpath.storage.lock import lock
 
 PHASES = ("candidate.step", "ckpt.write", "ckpt.rename", "ckpt.prune", "select", "memory", "log.append")
 
@@ -87,7 +90,7 @@ def within(seconds: float) -> float:
 
 
 def fresh_process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "randpath.cli", *arguments]
+    command = [sys.executable, "-m", "randpath", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -247,7 +250,7 @@ def test_signals_at_60_random_times(arena: Arena) -> None:
 def test_stopped_at_each_step_of_an_epoch(arena: Arena) -> None:
     """The last step of an epoch is the one with a special state."""
     small = replace(tuned, tasks=2, options={"N": 1}, training=replace(tuned.training, epochs=1, batch=200))
-    experiment.run(small, arena.fresh())
+    bench.run(small, arena.fresh())
     reference = digest(arena.place / f"run-{arena.number}")
     directory, stops = arena.fresh(), 0
     while True:
@@ -260,7 +263,7 @@ def test_stopped_at_each_step_of_an_epoch(arena: Arena) -> None:
                 raise Stopped
 
         try:
-            experiment.run(small, directory, tick=tick)
+            bench.run(small, directory, tick=tick)
             break
         except Stopped:
             stops += 1
@@ -358,7 +361,7 @@ def killed_while_falling_back(arena: Arena, rng: random.Random) -> None:
 def killed_while_pruning_then_locked(arena: Arena, rng: random.Random) -> None:
     run = arena.fresh()
     arena.server.do(*arena.server.begin(run), fault=f"kill@ckpt.prune:{rng.randrange(1, 16)}")
-    with checkpoint.lock(run):  # the dead hold no lock, the living do
+    with lock(run):  # the dead hold no lock, the living do
         assert arena.server.do("resume", str(run)) == 73
     arena.check(run)
 
@@ -414,8 +417,8 @@ def test_another_environment_is_refused_unless_inexact(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = partial_run(arena, random.Random(1))
-    now = experiment.environment()
-    monkeypatch.setattr(experiment, "environment", lambda: {**now, "torch": "9.9", "numpy": "9.8"})
+    now = bench.environment()
+    monkeypatch.setattr(bench, "environment", lambda: {**now, "torch": "9.9", "numpy": "9.8"})
     assert type_here("resume", str(run)) == 64
     said = capfd.readouterr().err
     assert f"numpy: '{now['numpy']}' then, '9.8' now" in said
@@ -430,8 +433,8 @@ def test_other_data_are_refused(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = partial_run(arena, random.Random(1))
-    load = experiment.data.load
-    monkeypatch.setattr(experiment.data, "load", lambda name, **_: replace(load(name), fingerprint="0" * 64))
+    load = bench.named.load
+    monkeypatch.setattr(bench.named, "load", lambda name, **_: replace(load(name), fingerprint="0" * 64))
     assert type_here("resume", str(run)) == 64
     assert "the data of digits: fingerprint" in capfd.readouterr().err
     monkeypatch.undo()
@@ -439,15 +442,15 @@ def test_other_data_are_refused(
 
 
 def test_changed_files_are_named(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    load, run = experiment.data.load, arena.fresh()
+    load, run = bench.named.load, arena.fresh()
 
     def begin(files: dict[str, str]) -> None:
         source = replace(load("digits"), fingerprint=str(files), files=files)
-        monkeypatch.setattr(experiment.data, "load", lambda name, **_: source)
-        next(experiment.steps(tuned, run))
+        monkeypatch.setattr(bench.named, "load", lambda name, **_: source)
+        next(bench.steps(tuned, run))
 
     begin({"a.png": "1", "b.png": "2", "c.png": "3"})
-    with pytest.raises(experiment.Changed, match=r"edited: a\.png\n.*removed: c\.png\n.*added: d\.png"):
+    with pytest.raises(Changed, match=r"edited: a\.png\n.*removed: c\.png\n.*added: d\.png"):
         begin({"a.png": "9", "b.png": "2", "d.png": "4"})
 
 
@@ -480,12 +483,14 @@ def test_bench_into_a_run_names_resume(arena: Arena) -> None:
 
 def test_a_second_run_in_one_directory_is_refused_within_a_second(arena: Arena) -> None:
     run = partial_run(arena, random.Random(1))
-    with checkpoint.lock(run):
+    with lock(run):
         begun = time.monotonic()
         assert arena.server.do("resume", str(run)) == 73
         assert time.monotonic() - begun < within(1)
         assert f"process {os.getpid()} on " in arena.server.output().replace("\n", " ")
-        code = "import sys; from randpath import cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules"
+        code = (
+            "import sys; from randpath.commands import app\ntry: app.main()\nfinally: assert 'torch' not in sys.modules"
+        )
         done = subprocess.run([sys.executable, "-c", code, "resume", str(run)], capture_output=True, check=False)
         assert done.returncode == 73, done.stderr
     arena.check(run)

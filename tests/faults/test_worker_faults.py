@@ -13,9 +13,9 @@ import pytest
 from harness import digest
 from tiny import tuned
 
-from randpath import checkpoint
-from randpath.experiment import run
-from randpath.workers import ProcessMap
+from randpath.bench.run import run
+from randpath.engines.processes import ProcessMap
+from randpath.storage import checkpoint
 
 LONGER = replace(tuned, processes=2, training=replace(tuned.training, epochs=15))  # so that a candidate takes seconds
 

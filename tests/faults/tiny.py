@@ -1,7 +1,7 @@
 """The smallest run with everything in it: 3 tasks, 2 candidates for each, 3 epochs, a state saved after each."""
 
-from randpath.experiment import Experiment
-from randpath.train import Training
+from randpath.bench.experiment import Experiment
+from randpath.learning.train import Training
 
 paper = tuned = Experiment(
     recipe="tiny",

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from randpath.data._hashes import digests
-from randpath.images import Arrays, DataError, Files, Source
+from randpath.data.dataset import Arrays, Files, Source
+from randpath.errors import DataError
 
 
 def need(name: str, root: Path, *files: str, what: str, offered: bool = True) -> list[Path]:

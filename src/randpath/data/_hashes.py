@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from randpath.images import DataError
+from randpath.errors import DataError
 
 
 def digests(root: Path, files: Sequence[str], tick: Callable[[int, int], None] | None = None) -> dict[str, str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from randpath.decode import EXTENSIONS
-from randpath.images import DataError
+from randpath.data.decode import EXTENSIONS
+from randpath.errors import DataError
 
 IGNORED = {"Thumbs.db", "desktop.ini", "__MACOSX"}  # and whatever begins with a dot
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(1, 10))}

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from randpath.images import DataError
+from randpath.errors import DataError
 
 MAX_BYTES = 4 * 2**30
 MAX_ENTRIES = 200_000

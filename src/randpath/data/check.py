@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from randpath.data._tree import Fault, Picture, Tree, scan, shown
-from randpath.decode import EXTENSIONS, PictureError, decode, read, sniff
+from randpath.data.decode import EXTENSIONS, PictureError, decode, read, sniff
 
 Tick = Callable[[int, int], None]  # files done, files in all
 

@@ -10,18 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from randpath.data._unpack import unpack
-from randpath.images import DataError
+from randpath.errors import DataError, DownloadError
 
 Tick = Callable[[str, int, int], None]  # file, bytes there, bytes in all
 ATTEMPTS = 5  # in a row without a byte of progress
-
-
-class DownloadError(OSError):
-    """The publisher cannot be reached; `next` says what to put where by hand. The CLI's exit code 74."""
-
-    def __init__(self, what: str, *, where: str, next: str):
-        super().__init__(f"{what}; next: {next}")
-        self.what, self.where, self.next = what, where, next
 
 
 @dataclass(frozen=True)

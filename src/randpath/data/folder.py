@@ -7,7 +7,8 @@ import numpy as np
 
 from randpath.data._tree import Fault, Picture, scan
 from randpath.data.check import Seen, Tick, inspect
-from randpath.images import DataError, Files, Source
+from randpath.data.dataset import Files, Source
+from randpath.errors import DataError
 from randpath.keyed import rng
 
 

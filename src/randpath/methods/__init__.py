@@ -1,6 +1,6 @@
 """All methods, by the names that `--method` takes."""
 
-from randpath.method import Method
+from randpath.learning.method import Method
 from randpath.methods.finetune import FineTune
 from randpath.methods.joint import Joint
 from randpath.methods.rehearsal import Rehearsal

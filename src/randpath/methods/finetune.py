@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from randpath.method import Learned, Plain, Setting, State, Work, check_task
-from randpath.stream import Task
+from randpath.data.stream import Task
+from randpath.learning.method import Learned, Plain, Setting, State, Work, check_task
 
 
 class FineTune:

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from randpath.images import Joined
-from randpath.memory import Memory
-from randpath.method import NO_REPLAY, Learned, Plain, Setting, State, Work, check_task
-from randpath.objective import log_counts
-from randpath.stream import Task
+from randpath.data.dataset import Joined
+from randpath.data.stream import Task
+from randpath.learning.memory import Memory
+from randpath.learning.method import NO_REPLAY, Learned, Plain, Setting, State, Work, check_task
+from randpath.learning.objective import log_counts
 
 
 class Rehearsal:

@@ -11,16 +11,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from randpath.fold import fold
-from randpath.images import Dataset, Joined
+from randpath.data.dataset import Dataset, Joined
+from randpath.data.stream import Task
 from randpath.keyed import rng
-from randpath.memory import Memory
-from randpath.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
-from randpath.objective import log_counts, phi, phi_by_ratio
-from randpath.path import Path, candidates
-from randpath.saturation import saturation
-from randpath.selection import Job, Trial, best, train_candidate
-from randpath.stream import Task
+from randpath.learning.memory import Memory
+from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
+from randpath.learning.objective import log_counts, phi, phi_by_ratio
+from randpath.learning.saturation import saturation
+from randpath.learning.selection import Job, Trial, best, train_candidate
+from randpath.learning.whitening import fit_stem
+from randpath.network.fold import fold
+from randpath.network.path import Path, candidates
 
 
 class RPS:
@@ -95,7 +96,7 @@ class RPS:
             paths = paths[:1]
             notes.append("no validation images to choose a path by: one candidate is trained")
 
-        self.net.fit_stem(task.train, s.augment)
+        fit_stem(self.net, task.train, s.augment)
         data: Dataset = Joined([*self.memory.train.values(), task.train])
         job = Job(
             backbone=s.backbone,

@@ -5,10 +5,7 @@
 Time, accuracy and number of seeds to expect: docs/methods.md, made from docs/results/cifar100_10_small.json.
 """
 
-from dataclasses import replace
-
-from randpath.experiment import Experiment
-from randpath.train import Training
+from randpath import Experiment, Training, replace
 
 tuned = Experiment(
     recipe="cifar100_10_small",

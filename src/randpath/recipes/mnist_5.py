@@ -5,10 +5,7 @@
 Time, accuracy and number of seeds to expect: docs/methods.md, made from docs/results/mnist_5.json.
 """
 
-from dataclasses import replace
-
-from randpath.experiment import Experiment
-from randpath.train import Training
+from randpath import Experiment, Training, replace
 
 paper = Experiment(
     recipe="mnist_5",

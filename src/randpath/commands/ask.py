@@ -1,0 +1,267 @@
+"""The commands that ask: a model about pictures or itself, a folder about its faults. torch is imported inside them."""
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from randpath.commands.reading import Json, capacity, open_model, picture_shape, pictures_in, print_json
+from randpath.commands.terminal import Bar
+from randpath.errors import Damaged, DataError, UsageError
+from randpath.model import versions
+from randpath.storage import checkpoint
+
+if TYPE_CHECKING:
+    from randpath.data.dataset import Dataset
+    from randpath.model.model import Model
+
+
+def predict(model: Path, *images: Path, device: str = "cpu", as_json: Json = False) -> int:
+    """Say what is in a picture: its class, how sure that is, and whether it may be none of the known ones.
+
+    Parameters
+    ----------
+    model
+        The model directory.
+    images
+        Picture files.
+    device
+        cpu, cuda, cuda:1, mps.
+    as_json
+        Print one JSON object.
+    """
+    if not images:
+        raise UsageError("no picture was given", next=f"randpath predict {model} IMAGE...")
+    for image in images:
+        if image.is_dir():
+            raise UsageError(
+                f"{image} is a folder", next=f"randpath predict {model} {image}/*   (or: randpath evaluate)"
+            )
+    _, loaded = open_model(model, device)
+
+    import numpy as np
+
+    from randpath.data.dataset import Files
+    from randpath.model.model import encode_label
+
+    p = loaded.probabilities(Files(list(images), np.zeros(len(images), np.int64), picture_shape(loaded)))
+    found = [
+        {
+            "file": str(image),
+            "label": encode_label(loaded.names[int(row.argmax())]),
+            "confidence": float(row.max()),
+            "unknown": bool(row.max() < loaded.threshold),
+        }
+        for image, row in zip(images, p)
+    ]
+    if as_json:
+        return print_json({"predictions": found})
+    width = max(len(one["file"]) for one in found)
+    for one in found:
+        print(f"{one['file']:{width}}  {one['confidence']:6.1%}  {one['label']}{'  (unknown?)' * one['unknown']}")
+    return 0
+
+
+def evaluate(
+    model: Path,
+    folder: Path,
+    *,
+    device: str = "cpu",
+    skip_bad: Annotated[bool, Parameter(negative=())] = False,
+    as_json: Json = False,
+) -> int:
+    """Test a model on a folder of pictures: accuracy, per class, what it forgot, what it confuses.
+
+    Parameters
+    ----------
+    model
+        The model directory.
+    folder
+        One sub-folder a class; if it has train/ and test/, test/ is used.
+    device
+        cpu, cuda, cuda:1, mps.
+    skip_bad
+        Leave out faulty pictures instead of stopping at them.
+    as_json
+        Print one JSON object.
+    """
+    version, loaded = open_model(model, device)
+    source = pictures_in(folder, picture_shape(loaded), skip_bad)
+
+    import numpy as np
+
+    from randpath import metrics
+
+    data = source.test if len(source.test) else source.train
+    number = {loaded.text(c): c for c in range(len(loaded.names))}
+    if lacking := [name for name in source.class_names if name not in number]:
+        raise DataError(
+            f"the model does not know {', '.join(lacking[:10])}{' ...' * (len(lacking) > 10)}",
+            where=str(folder),
+            next=f"teach it first: randpath learn {model} {folder}",
+        )
+    labels = np.array([number[name] for name in source.class_names])[data.labels]
+    guess = loaded.logits(data).argmax(axis=1)
+    by_class = {loaded.text(c): float(np.mean(guess[labels == c] == c)) for c in np.unique(labels).tolist()}
+    counts = metrics.confusion(labels, guess, len(loaded.names))
+    confusion = {
+        loaded.text(a): {loaded.text(b): int(counts[a, b]) for b in np.flatnonzero(counts[a]).tolist()}
+        for a in np.flatnonzero(counts.sum(axis=1)).tolist()
+    }
+    accuracy, forgetting = metrics.accuracy(labels, guess), _forgetting(model, version, loaded, data, labels, guess)
+    if as_json:
+        return print_json(
+            {"accuracy": accuracy, "by_class": by_class, "forgetting": forgetting, "confusion": confusion}
+        )
+    print(f"accuracy {accuracy:.2%} on {len(data):,} pictures of {len(by_class)} classes")
+    if forgetting is not None:
+        print(f"forgetting {forgetting:.2%} (mean drop of a task since the best of the versions kept, same pictures)")
+    for name, value in sorted(by_class.items(), key=lambda item: item[1]):
+        wrong = sorted(((n, other) for other, n in confusion[name].items() if other != name), reverse=True)[:3]
+        print(f"  {value:7.2%}  {name}" + "".join(f"   {n} x {other}" for n, other in wrong))
+    return 0
+
+
+def info(model: Path, *, as_json: Json = False) -> int:
+    """Say what a model knows, how full it is and what it weighs.
+
+    Parameters
+    ----------
+    model
+        The model directory.
+    as_json
+        Print one JSON object.
+    """
+    number, loaded = open_model(model)
+
+    from randpath.model.model import encode_label
+
+    last = loaded.history[-1]
+    tasks: list[dict[str, Any]] = []
+    for entry in loaded.history:
+        if not entry["again"]:
+            tasks.append({"k": entry["k"], "classes": entry["classes_added"], "calls": 0})
+        tasks[-1] |= {key: entry[key] for key in ("saturation", "switched", "accuracy_new", "accuracy_old")}
+        tasks[-1]["calls"] += 1
+    facts = {
+        "classes": [encode_label(name) for name in loaded.names],
+        "tasks": tasks,
+        "path_map": loaded.path_map(),
+        "saturation": last["saturation"],
+        "megabytes": loaded.megabytes(),
+        "flops": loaded.flops(),
+        "version": number,
+    }
+    if as_json:
+        return print_json(facts)
+    h_w = " x ".join(map(str, loaded.plan.shape))
+    print(f"{model}, version {number} (kept: {', '.join(map(str, versions.kept(model)))})")
+    print(f"{len(loaded.names)} classes, {loaded.plan.backbone} on {h_w}, {facts['megabytes']:.1f} MB, ", end="")
+    print(f"{facts['flops'] / 1e6:,.1f} MFLOPs a picture")
+    print(
+        f"{len(loaded.method.memory):,} of at most {loaded.plan.budget:,} training pictures are stored inside: ", end=""
+    )
+    print("whoever gets the model can see them")
+    print(capacity(last))
+    for task in tasks:
+        print(f"  task {task['k']}: {', '.join(map(str, task['classes']))}")
+    print("path map (layers down, modules across; the first task that used a module, . for none):")
+    for row in facts["path_map"]:
+        print("  " + " ".join(f"{cell or '.':>2}" for cell in row))
+    return 0
+
+
+def export(model: Path, file: Path, *, as_json: Json = False) -> int:
+    """Write the model as ONNX: pictures in, probabilities out, the names inside; runs without randpath.
+
+    Parameters
+    ----------
+    model
+        The model directory.
+    file
+        Where to write, e.g. birds.onnx
+    as_json
+        Print one JSON object.
+    """
+    if file.suffix != ".onnx":
+        raise UsageError(f"{file} should end in .onnx")
+    _, loaded = open_model(model)
+
+    from randpath.model.onnx import to_onnx
+
+    checkpoint.replace_file(file, to_onnx(loaded))
+    size = file.stat().st_size / 1e6
+    if as_json:
+        return print_json({"file": str(file), "megabytes": round(size, 3), "classes": len(loaded.names)})
+    print(f"{file}: {size:.1f} MB, {len(loaded.names)} classes; docs/deploy.md shows how to run it")
+    return 0
+
+
+def check(folder: Path, *, as_json: Json = False) -> int:
+    """List every fault of a data folder in one pass; nothing is changed.
+
+    Parameters
+    ----------
+    folder
+        The pictures: one sub-folder a class, or train/ and test/ with such, or a .csv list.
+    as_json
+        Print one JSON object.
+    """
+    from randpath.data.check import check as find
+    from randpath.data.check import render
+
+    with Bar(f"checking {folder}") as bar:
+        faults = find(folder, lambda done, total: bar.show(done / max(total, 1)))
+    if as_json:
+        listed = [{key: getattr(f, key) for key in ("kind", "where", "what", "severe")} for f in faults]
+        print_json({"faults": listed})
+    else:
+        print("\n".join(render(faults)))
+    return 65 if faults else 0
+
+
+def data(name: str) -> int:
+    """Download a published dataset, or say where to put its files.
+
+    Parameters
+    ----------
+    name
+        mnist, fashion_mnist, svhn, cifar10, cifar100, tiny_imagenet, ...
+    """
+    from randpath.data.named import download
+
+    with Bar(f"downloading {name}") as bar:
+        place = download(name, tick=lambda file, done, total: bar.show(done / total if total else 0.0))
+    print(f"{name} is in {place}" if place else f"{name} comes with scikit-learn")
+    return 0
+
+
+def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels: Any, guess: Any) -> float | None:
+    """Mean over tasks of (best accuracy of the earlier versions that are kept - accuracy now), on these pictures."""
+    import numpy as np
+
+    from randpath.model.model import Model
+
+    before: list[Model] = []
+    for number in versions.kept(model):
+        if number < version:
+            with contextlib.suppress(Damaged):
+                before.append(Model.restore(versions.load(model, number)))
+    best: dict[int, float] = {}
+    tasks = _task_of(now)
+    present = {k: float(np.mean(guess[own] == labels[own])) for k in set(tasks) if (own := tasks[labels] == k).any()}
+    for earlier in before:
+        q = earlier.logits(data).argmax(axis=1)
+        for k in present:
+            own = tasks[labels] == k
+            if labels[own].max() < len(earlier.names):
+                best[k] = max(best.get(k, 0.0), float(np.mean(q[own] == labels[own])))
+    return float(np.mean([best[k] - present[k] for k in best])) if best else None
+
+
+def _task_of(model: "Model") -> Any:
+    """The task that brought each class."""
+    import numpy as np
+
+    return np.concatenate([[entry["k"]] * len(entry["classes_added"]) for entry in model.history]).astype(int)

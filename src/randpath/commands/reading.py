@@ -1,0 +1,95 @@
+"""What the commands on models and pictures share: reading both, and printing. torch is imported inside."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from randpath.commands.terminal import Bar
+from randpath.errors import UsageError
+from randpath.model import versions
+
+if TYPE_CHECKING:
+    from randpath.data.dataset import Dataset, Source
+    from randpath.model.model import Model
+
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+
+
+def print_json(document: dict[str, Any]) -> int:
+    print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+    return 0
+
+
+def open_model(model: Path, device: str = "cpu") -> "tuple[int, Model]":
+    """The current version and its number; if it is damaged, the newest good one, and stderr says so."""
+    versions.current(model)  # no model there: said before torch is imported
+
+    from randpath.model.model import Model
+
+    return versions.newest_good(model, lambda saved: Model.restore(saved, device), warn)
+
+
+def warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def picture_shape(model: "Model") -> tuple[int, int, int]:
+    if len(model.plan.shape) != 3:
+        raise UsageError("this model takes feature vectors, not pictures", next="PathClassifier.load, in Python")
+    h, w, c = model.plan.shape
+    return h, w, c
+
+
+def pictures_in(folder: Path, shape: tuple[int, int, int] | None, skip_bad: bool) -> "Source":
+    """The pictures at the model's size; a new model takes 32 x 32, or 64 x 64 where most pictures are larger."""
+    from dataclasses import replace
+
+    from randpath.data.folder import load
+
+    with Bar(f"looking at {folder}") as bar:
+        size = _size(folder) if shape is None else shape[0]
+        source = load(
+            folder, size=size, test=0.0, skip_bad=skip_bad, tick=lambda done, total: bar.show(done / max(total, 1))
+        )
+        for line in source.skipped:
+            bar.say(f"left out: {line}")
+    if shape is None or tuple(shape) == source.train.shape:
+        return source
+    return replace(source, train=_reshaped(source.train, shape), test=_reshaped(source.test, shape))
+
+
+def _reshaped(data: "Dataset", shape: tuple[int, int, int]) -> "Dataset":
+    from randpath.data.dataset import Files
+
+    assert isinstance(data, Files)
+    return Files([data.item(i) for i in range(len(data))], data.labels, shape)
+
+
+def _size(folder: Path) -> int:
+    """32 where the shorter side of at least half of (at most 200) pictures is at most 48, else 64."""
+    import warnings
+
+    from PIL import Image
+
+    from randpath.data.decode import EXTENSIONS
+
+    place = folder if folder.is_dir() else folder.parent  # a .csv list has its pictures beside it
+    files = sorted(p for p in place.rglob("*") if p.suffix.lower() in EXTENSIONS)
+    sides = []
+    for file in files[:: max(1, len(files) // 200)]:
+        try:
+            with warnings.catch_warnings(action="ignore"), Image.open(file) as image:
+                sides.append(min(image.size))
+        except Exception:  # Pillow raises a dozen kinds; whatever is wrong, the check that follows will name it
+            continue
+    return 32 if not sides or sorted(sides)[len(sides) // 2] <= 48 else 64
+
+
+def capacity(entry: dict[str, Any]) -> str:
+    if entry["saturation"] is None:
+        return "capacity: not measured yet (one class, or no pictures kept)"
+    what = "a new path will be opened for the next classes" if entry["switched"] else "reusing the path"
+    return f"capacity: mu_sat {entry['saturation']:+.2f}, {what}"

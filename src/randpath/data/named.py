@@ -1,0 +1,91 @@
+"""Every dataset by its name: the published ones, and folder:PATH for one's own pictures."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from randpath.data import folder
+from randpath.data.dataset import Source
+from randpath.data.download import Remote, Tick, fetch
+from randpath.data.published import (
+    cifar10,
+    cifar100,
+    digits,
+    fashion_mnist,
+    imagenet,
+    mnist,
+    ms_celeb,
+    svhn,
+    tiny_imagenet,
+)
+from randpath.errors import DataError, UsageError
+
+DATASETS: dict[str, Callable[..., Source]] = {
+    "digits": digits.load,
+    "mnist": mnist.load,
+    "fashion_mnist": fashion_mnist.load,
+    "svhn": svhn.load,
+    "cifar10": cifar10.load,
+    "cifar100": cifar100.load,
+    "tiny_imagenet": tiny_imagenet.load,
+    "imagenet100": imagenet.load_100,
+    "imagenet": imagenet.load,
+    "ms_celeb": ms_celeb.load,
+}
+REMOTES: dict[str, Sequence[Remote]] = {
+    "mnist": mnist.REMOTE,
+    "fashion_mnist": fashion_mnist.REMOTE,
+    "svhn": svhn.REMOTE,
+    "cifar10": cifar10.REMOTE,
+    "cifar100": cifar100.REMOTE,
+    "tiny_imagenet": tiny_imagenet.REMOTE,
+}
+
+
+def default_root() -> Path:
+    """$RANDPATH_DATA, else ~/.cache/randpath/data; each dataset has a folder of its name in it."""
+    given = os.environ.get("RANDPATH_DATA")
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "randpath" / "data"
+
+
+def load(
+    name: str,
+    root: Path | None = None,
+    *,
+    size: int | None = None,
+    skip_bad: bool = False,
+    tick: Callable[[int, int], None] | None = None,
+) -> Source:
+    """The dataset of that name, or "folder:PATH" for your own pictures; the options are for pictures kept as files.
+
+    >>> load("digits").class_names[:3]
+    ('0', '1', '2')
+    """
+    if name.startswith("folder:"):
+        path = Path(name.removeprefix("folder:")).expanduser()
+        return folder.load(path, size=64 if size is None else size, skip_bad=skip_bad, tick=tick)
+    if name not in DATASETS:
+        raise UsageError(f"there is no dataset {name!r}; there are {', '.join(DATASETS)} and folder:PATH")
+    root = default_root() if root is None else Path(root)
+    if name in ("tiny_imagenet", "imagenet100", "imagenet", "ms_celeb"):
+        return DATASETS[name](root, tick=tick) if size is None else DATASETS[name](root, size=size, tick=tick)
+    if size is not None:
+        raise UsageError(f"{name} has a size of its own; leave out size={size}")
+    return DATASETS[name](root)
+
+
+def download(name: str, root: Path | None = None, tick: Tick | None = None) -> Path | None:
+    """Make dataset `name` loadable and say where it lies; None if it needs no files."""
+    if name == "digits":
+        return None
+    if name not in DATASETS:
+        raise UsageError(f"there is no dataset {name!r}; there are {', '.join(DATASETS)}")
+    root = default_root() if root is None else Path(root)
+    try:
+        load(name, root)
+    except DataError:
+        if name not in REMOTES:  # its licence asks for a form to be signed first; the error says what to put where
+            raise
+        fetch(REMOTES[name], root / name, tick)
+        load(name, root)
+    return root / ("imagenet" if name == "imagenet100" else name)

@@ -1,0 +1,1 @@
+"""What all methods share: the training loop, losses, memory, selection, saturation."""

@@ -1,0 +1,127 @@
+"""The replay memory: raw images within a fixed budget, shared equally by all classes seen (section 4.1)."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from randpath.data.dataset import Dataset, Index, Joined, stored
+from randpath.errors import UsageError
+from randpath.keyed import rng
+
+
+def quotas(available: Sequence[int], budget: int) -> list[int]:
+    """Equal shares of `budget`; a class smaller than its share gives what it has, and the rest is shared out.
+
+    >>> quotas([5, 1, 5], 9), quotas([9, 9], 5)
+    ([4, 1, 4], [3, 2])
+    """
+    level = 0  # the highest one at which every class can have min(level, what it has)
+    while level < max(available, default=0) and sum(min(n, level + 1) for n in available) <= budget:
+        level += 1
+    shares = [min(n, level) for n in available]
+    left = budget - sum(shares)
+    for c in [c for c, n in enumerate(available) if n > level][:left]:  # the first classes take the rest, one each
+        shares[c] += 1
+    return shares
+
+
+def herding(features: np.ndarray) -> Index:
+    """The order in which images bring the mean of the chosen nearest to the mean of all (iCaRL's choice).
+
+    >>> herding(np.array([[0.0], [1.0], [4.0], [2.0]])).tolist()
+    [3, 1, 2, 0]
+    """
+    mean, total = features.mean(axis=0, dtype=np.float64), np.zeros(features.shape[1])
+    cost = np.square(features).sum(axis=1)  # |f|^2; infinite for an image that is chosen
+    order = np.empty(len(features), np.int64)
+    for i in range(len(features)):
+        # |mean - (total + f) / n|^2, n = i + 1, is smallest where |f|^2 - 2 f (n mean - total) is: one product a step.
+        aim = ((i + 1) * mean - total).astype(features.dtype)
+        order[i] = best = np.argmin(cost - 2 * (features @ aim))
+        cost[best] = np.inf
+        total += features[best]
+    return order
+
+
+class Memory:
+    """A training and a validation part; an image never moves between them.
+
+    The images of a class stay in the order in which they were chosen, so that a shrinking share drops the last ones.
+    """
+
+    def __init__(self, budget: int):
+        if budget < 0:
+            raise UsageError(f"the memory's budget must be 0 or more, got {budget}")
+        self.budget = budget
+        self.train: dict[int, Dataset] = {}  # class -> its images
+        self.val: dict[int, Dataset] = {}
+
+    def __len__(self) -> int:
+        return sum(len(d) for d in (*self.train.values(), *self.val.values()))
+
+    def require_room(self, num_classes: int) -> None:
+        """Refuse, before any training, a budget that cannot hold one image a class; 0 means no replay."""
+        if 0 < self.budget < num_classes:
+            raise UsageError(
+                f"a memory of {self.budget} images cannot hold one of each of {num_classes} classes: "
+                f"give a budget of at least {num_classes}, or 0 for no replay"
+            )
+
+    def update(
+        self,
+        train: Dataset,
+        val: Dataset,
+        key: tuple[int | str, ...],
+        features: Callable[[Dataset], np.ndarray] | None = None,
+    ) -> None:
+        """Take in the classes of a task and shrink the shares of the old ones; `features` asks for herding."""
+        self.train, self.val = dict(self.train), dict(self.val)  # a copy of this memory keeps its own
+        for part, data in ((self.train, train), (self.val, val)):
+            for c in np.unique(data.labels).tolist():
+                own = np.flatnonzero(data.labels == c)
+                if features is not None and part is self.train:
+                    order = herding(features(data.take(own)))
+                else:
+                    order = rng(*key, "memory", c).permutation(len(own))
+                # Never more than the budget of one class, so that a large task is not copied whole.
+                chosen = own[order][: self.budget]
+                old = part.get(c)
+                new = data.take(chosen)
+                part[c] = new if old is None else Joined([old, new])
+        classes = sorted({*self.train, *self.val})
+        if self.budget:
+            self.require_room(len(classes))
+        # A tenth is for validation, as long as every class keeps a training image.
+        for_val = max(0, min(round(self.budget / 10), self.budget - len(classes)))
+        val_quota = quotas([len(self.val.get(c, ())) for c in classes], for_val)
+        train_quota = quotas([len(self.train.get(c, ())) for c in classes], self.budget - sum(val_quota))
+        self.train = self._shrunk(self.train, classes, train_quota)
+        self.val = self._shrunk(self.val, classes, val_quota)
+
+    @staticmethod
+    def _shrunk(part: dict[int, Dataset], classes: list[int], shares: list[int]) -> dict[int, Dataset]:
+        return {c: part[c].take(np.arange(n)).kept() for c, n in zip(classes, shares) if n}
+
+    def exemplars(self) -> list[Dataset]:
+        """All images, class by class: what mu_sat is measured on."""
+        return [*self.train.values(), *self.val.values()]
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """For storage: the two parts, each class by class."""
+        return {
+            name: {key: torch.from_numpy(array) for key, array in Joined(list(part.values())).tensors().items()}
+            for name, part in (("memory_train", self.train), ("memory_val", self.val))
+            if part
+        }
+
+    def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        self.train, self.val = (
+            _by_class(stored({key: t.numpy() for key, t in tensors[name].items()})) if name in tensors else {}
+            for name in ("memory_train", "memory_val")
+        )
+
+
+def _by_class(data: Dataset) -> dict[int, Dataset]:
+    return {c: data.take(np.flatnonzero(data.labels == c)) for c in np.unique(data.labels).tolist()}

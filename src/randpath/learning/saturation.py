@@ -1,0 +1,46 @@
+"""How full the path is: the relative saturation coefficient mu_sat (section 3.2)."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from randpath.data.augment import Augment
+from randpath.data.dataset import Dataset
+from randpath.errors import NotFinite
+from randpath.learning.fisher import fisher_max
+from randpath.network.layers import PathNetwork
+from randpath.network.path import Path
+
+SET_SIZE = 10  # "we use ten layers including kernel weights and biases in each set"
+
+
+def relative_saturation(traces: Sequence[float]) -> float | None:
+    """mu_sat = log(mean over final tensors of tr(I) / mean over early tensors of tr(I)); none if both are exactly zero.
+
+    `traces`: tr(I) of each parameter tensor in forward order. Early and final are the first and last ten, or the first
+    and last half if there are fewer than twenty.
+
+    >>> round(relative_saturation([1.0, 3.0, 4.0, 12.0]), 4) == round(math.log(4), 4)
+    True
+    """
+    n = min(SET_SIZE, len(traces) // 2)
+    early, final = float(np.mean(traces[:n])), float(np.mean(traces[-n:]))
+    if early == 0 and final == 0:
+        return None
+    if not (math.isfinite(early) and math.isfinite(final) and early > 0 and final > 0):
+        raise NotFinite(f"mu_sat cannot be measured: mean trace {early} (early) and {final} (final)")
+    return math.log(final / early)
+
+
+def saturation(net: PathNetwork, P: Path, P_ts: Path, exemplars: Dataset, augment: Augment) -> float | None:
+    """mu_sat of path P on all exemplars; the network runs forward on P_ts."""
+    if not len(exemplars):
+        return None
+    tensors = net.parameters_of_path(P)
+    n = min(SET_SIZE, len(tensors) // 2)
+    device = tensors[0].device
+    chunks = np.array_split(np.arange(len(exemplars)), max(1, len(exemplars) // 128))
+    batches = ((augment.plain(x.to(device)), y.to(device)) for x, y in exemplars.batches(chunks))
+    I = fisher_max(net, P_ts, [*tensors[:n], *tensors[-n:]], batches)  # noqa: E741
+    return relative_saturation([i.sum().item() for i in I])

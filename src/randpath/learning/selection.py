@@ -1,0 +1,111 @@
+"""Random path selection: train N candidates of a task, keep the best on validation data (section 3.3)."""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path as Directory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from randpath.data.augment import Augment
+from randpath.data.dataset import Dataset
+from randpath.engines import processes as workers
+from randpath.errors import Diverged
+from randpath.learning.objective import cross_entropy, distillation
+from randpath.learning.train import Key, Terms, Tick, Training, fit, predict
+from randpath.metrics import mean_class_accuracy
+from randpath.network.backbones import Backbone
+from randpath.network.path import Path
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that the candidates of one task have in common; it crosses processes."""
+
+    backbone: Backbone
+    seed: int
+    weights: dict[str, Tensor]  # the network's state before the task: what P_fixed and a reused path need
+    P_fixed: Path
+    num_classes: int
+    data: Dataset  # the task's images and the memory's
+    val: Dataset
+    teacher: nn.Module | None  # the previous state on the previous inference path
+    phi: float
+    temperature: float
+    log_counts: Tensor | None  # balanced softmax, `tuned` alone
+    training: Training
+    augment: Augment
+    key: Key
+    place: Directory | None
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trained candidate."""
+
+    index: int
+    path: Path
+    score: float | None  # mean per-class validation accuracy; none without validation data
+    weights: dict[str, Tensor]  # of one path, the skips, the attention and the head: not of M paths
+    epochs: list[dict[str, Any]]
+    parameters_trained: int
+    failure: Diverged | None = None
+
+
+def train_candidate(job: Job, candidate: tuple[int, Path], tick: Tick | None = None) -> Trial:
+    """Train one path; the result depends on (job, candidate) alone, `job.place` only shortens a retry."""
+    index, P = candidate
+    torch.set_num_threads(job.threads)
+    net = job.backbone.build(job.seed)
+    net.load_weights(job.weights)
+    net.grow_head(job.num_classes)
+    net.to(job.device)
+    P_tr = P ^ (P & job.P_fixed)
+    P_ts = job.P_fixed | P
+    params = net.train_only(P_tr)
+    # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
+    teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(job.device)
+    log_counts = None if job.log_counts is None else job.log_counts.to(job.device)
+
+    def loss(x: Tensor, y: Tensor, step: int) -> Terms:
+        q = net(x, P_ts)
+        terms = {"ce": (1.0, cross_entropy(q, y, log_counts, job.training.smoothing))}
+        if teacher is not None:
+            with torch.no_grad():
+                q_teacher = teacher(x)
+            terms["dist"] = (job.phi, distillation(q, q_teacher, job.temperature))
+        return terms
+
+    def score() -> float | None:
+        if not len(job.val):
+            return None
+        net.eval()
+        q = predict(lambda x: net(x, P_ts), job.val, job.augment, job.device)
+        return mean_class_accuracy(job.val.labels, q.argmax(dim=1).numpy())
+
+    trained = sum(p.numel() for p in params.values())
+    place = None if job.place is None else job.place / f"candidate-{index}"
+    try:
+        epochs = fit(
+            net, params, job.data, loss, job.training, job.augment,
+            key=(*job.key, "candidate", index), place=place, validate=score, tick=tick or workers.heartbeat,
+        )  # fmt: skip
+    except Diverged as failure:
+        return Trial(index, P, None, {}, [], trained, failure)
+    weights = {name: tensor.cpu() for name, tensor in net.weights(P).items()}
+    log = [{"candidate": index, "phi": job.phi if teacher is not None else None, **line} for line in epochs]
+    return Trial(index, P, epochs[-1]["validation"], weights, log, trained)
+
+
+def best(trials: Iterable[Trial]) -> Trial:
+    """The highest validation score; ties and no validation data: the lowest index. A diverged candidate never wins."""
+    by_index = sorted(trials, key=lambda trial: trial.index)
+    sound = [trial for trial in by_index if trial.failure is None]
+    if not sound:
+        assert by_index[0].failure is not None
+        raise by_index[0].failure
+    return max(sound, key=lambda trial: -1.0 if trial.score is None else trial.score)  # max keeps the first of equals

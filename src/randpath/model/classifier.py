@@ -1,0 +1,225 @@
+"""PathClassifier: scikit-learn's conventions for a classifier that grows."""
+
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from randpath.data.dataset import Arrays
+from randpath.data.decode import check_images
+from randpath.errors import UsageError
+from randpath.model import versions
+from randpath.model.model import Model, encode_label
+from randpath.model.sizing import plan_for
+from randpath.storage.lock import lock
+
+Features = Callable[[np.ndarray], np.ndarray]
+
+
+class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns new classes, call by call, without the pictures of the old ones (Adaptive RPS-Net, `tuned`).
+
+    X: images, uint8 (n, h, w) or (n, h, w, c); or feature vectors (n, d). `features` is a function from your images to
+    vectors, e.g. your own pretrained network: it is applied first and is not stored. y: any hashable labels.
+
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = PathClassifier(epochs=5, threads=1)
+    >>> model = model.partial_fit(X[y < 2], y[y < 2])
+    >>> model = model.partial_fit(X[y == 2], y[y == 2])  # one more class; the old pictures are not needed
+    >>> model.classes_.tolist(), model.score(X[y < 3], y[y < 3]) > 0.9
+    ([0, 1, 2], True)
+    """
+
+    def __init__(
+        self,
+        *,
+        backbone: str | None = None,  # mlp, compact, resnet18_cifar, resnet18_imagenet; none: by the input
+        width: int | None = None,  # none: the backbone's, by the input
+        modules: int = 8,  # M
+        candidates: int | None = None,  # N; none: by the input
+        budget: int = 2000,  # exemplars kept
+        epochs: int | None = None,  # none: by the number of items
+        mirror: bool | None = None,  # whether to train on mirrored images too; none: if they have colours
+        features: Features | None = None,
+        seed: int = 0,
+        threads: int | None = None,  # none: all cores, at most four
+        device: str = "cpu",
+    ):
+        self.backbone, self.width, self.modules, self.candidates = backbone, width, modules, candidates
+        self.budget, self.epochs, self.mirror, self.features = budget, epochs, mirror, features
+        self.seed, self.threads, self.device = seed, threads, device
+
+    def fit(self, X: ArrayLike, y: ArrayLike | Sequence[Hashable]) -> "PathClassifier":
+        """Forget everything and learn these classes."""
+        return self._learn(X, y, fresh=True)
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike | Sequence[Hashable], classes: ArrayLike | None = None
+    ) -> "PathClassifier":
+        """Learn: labels not seen before are the next task; without one, the present task goes on.
+
+        `classes` is scikit-learn's argument; nothing needs it, but a label outside of it is refused.
+        """
+        return self._learn(X, y, classes, fresh=not self.__sklearn_is_fitted__())
+
+    def _learn(
+        self, X: ArrayLike, y: ArrayLike | Sequence[Hashable], classes: ArrayLike | None = None, *, fresh: bool
+    ) -> "PathClassifier":
+        if y is None:
+            raise UsageError("PathClassifier requires y to be passed, but the target y is None")
+        items, labels = self._items(X, y, fresh)
+        if classes is not None and (unknown := set(labels) - set(_labels(classes))):
+            raise UsageError(f"y has the label {unknown.pop()!r}, which is not in classes")
+        names = _in_order(labels)
+        for name in names:
+            encode_label(name)  # what could not be saved later is refused now
+        number = {name: i for i, name in enumerate(names)}
+        data = Arrays(items, np.array([number[label] for label in labels], np.int64))
+        if fresh:
+            plan = plan_for(
+                data,
+                backbone=self.backbone,
+                width=self.width,
+                modules=self.modules,
+                candidates=self.candidates,
+                budget=self.budget,
+                epochs=self.epochs,
+                mirror=self.mirror,
+                features=self.features is not None,
+                seed=self.seed,
+                threads=self.threads,
+            )
+            model = Model(plan, self.device)
+            model.learn(data, names)
+            self._model = model
+        else:
+            self._model.plan = replace(self._model.plan, budget=self.budget, epochs=self.epochs)
+            self._model.learn(data, names)
+        self.classes_ = _array(self._model.names)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """Calibrated probabilities (n, classes), in the order of `classes_`."""
+        check_is_fitted(self)
+        items, _ = self._items(X)
+        return self._model.probabilities(Arrays(items, np.zeros(len(items), np.int64)))
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The most probable label of each item."""
+        best = self.predict_proba(X).argmax(axis=1)
+        chosen: np.ndarray = self.classes_[best]
+        return chosen
+
+    def is_unknown(self, X: ArrayLike) -> np.ndarray:
+        """Whether the confidence is below the one that 95 % of the held-out items reach: perhaps no class seen yet."""
+        unknown: np.ndarray = self.predict_proba(X).max(axis=1) < self._model.threshold
+        return unknown
+
+    @property
+    def history_(self) -> list[dict[str, Any]]:
+        """What each call did: accuracies on held-out items, classes that dropped, mu_sat, the path."""
+        check_is_fitted(self)
+        return self._model.history
+
+    def save(self, directory: str | Path, keep: int = 3) -> int:
+        """Write a new version into a model directory and return its number; the last `keep` are kept."""
+        check_is_fitted(self)
+        state, document = self._model.state()
+        with lock(Path(directory)):
+            return versions.save(Path(directory), state.tensors, document, keep)
+
+    @classmethod
+    def load(cls, directory: str | Path, *, features: Features | None = None, device: str = "cpu") -> "PathClassifier":
+        """The model of a directory; it goes on learning as if it had never been away."""
+        _, model = versions.newest_good(Path(directory), lambda saved: Model.restore(saved, device), warnings.warn)
+        plan = model.plan
+        if plan.features != (features is not None):
+            how = "give the function again: load(directory, features=f)" if plan.features else "leave out features="
+            raise UsageError(f"{directory} was {'' if plan.features else 'not '}trained on features of yours; {how}")
+        estimator = cls(
+            backbone=plan.backbone,
+            width=plan.width,
+            modules=plan.modules,
+            candidates=plan.candidates,
+            budget=plan.budget,
+            epochs=plan.epochs,
+            mirror=plan.mirror,
+            features=features,
+            seed=plan.seed,
+            threads=plan.threads,
+            device=device,
+        )
+        estimator._model, estimator.classes_ = model, _array(model.names)
+        if len(plan.shape) == 1 and features is None:
+            estimator.n_features_in_ = plan.shape[0]
+        return estimator
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in vars(self)
+
+    def _items(
+        self, X: ArrayLike, y: ArrayLike | Sequence[Hashable] | None = None, fresh: bool = False
+    ) -> tuple[np.ndarray, list[Hashable]]:
+        """X as the model takes it, and y as Python labels."""
+        if self.features is not None:
+            X = np.asarray(self.features(np.asarray(X)), np.float32)
+        if isinstance(X, np.ndarray) and X.ndim in (3, 4):
+            items = check_images(X)
+            if not fresh and items.shape[1:] != self._model.plan.shape:
+                raise UsageError(f"the model takes items of shape {self._model.plan.shape}, got {items.shape[1:]}")
+        else:
+            if not fresh and len(self._model.plan.shape) == 3:
+                raise UsageError(f"the model takes images of shape {self._model.plan.shape}, got an array of numbers")
+            items = np.asarray(validate_data(self, X, dtype=np.float32, reset=fresh))
+        if y is None:
+            return items, []
+        labels = _labels(y)
+        if len(labels) != len(items):
+            raise UsageError(f"X has {len(items)} items, y has {len(labels)} labels")
+        if not labels:
+            raise UsageError("there is nothing to learn: X has 0 items")
+        return items, labels
+
+
+def _labels(y: ArrayLike | Sequence[Hashable]) -> list[Hashable]:
+    """Labels as plain Python objects; what is no label for a class (a fraction, a missing value) is refused."""
+    if isinstance(y, list | tuple):
+        kinds = {type(label) for label in y}
+        if tuple in kinds or (len(kinds) > 1 and kinds & {str, type(None)}):  # numpy would unpack or rewrite them
+            return list(y)
+    array = np.asarray(y)
+    if array.ndim == 0:
+        raise UsageError("y must be a list of labels, got a single one")
+    array = column_or_1d(array, warn=True)
+    if array.dtype.kind in "fc":
+        with np.errstate(invalid="ignore"):  # it casts before it refuses
+            check_classification_targets(array)
+    plain: list[Hashable] = array.tolist()
+    return plain
+
+
+def _in_order(labels: Sequence[Hashable]) -> list[Hashable]:
+    """Each label once: sorted, as scikit-learn has it, or as they came where they cannot be compared."""
+    distinct = list(dict.fromkeys(labels))
+    try:
+        return sorted(distinct)  # type: ignore[type-var]
+    except TypeError:
+        return distinct
+
+
+def _array(labels: Sequence[Hashable]) -> np.ndarray:
+    """Labels of one plain kind as an array of it, others as objects."""
+    if len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | bool | int | float):
+        return np.array(labels)
+    objects = np.empty(len(labels), object)
+    for i, label in enumerate(labels):  # one by one: numpy would unpack tuples
+        objects[i] = label
+    return objects

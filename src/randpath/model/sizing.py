@@ -1,0 +1,130 @@
+"""How a model sizes itself: what the first pictures settle, with settings in the manner of `tuned`."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from randpath.data.augment import Augment
+from randpath.data.dataset import Dataset
+from randpath.errors import Damaged
+from randpath.learning.method import Setting
+from randpath.learning.train import Training
+from randpath.methods.rps import RPS
+from randpath.network.backbones import BACKBONES, Backbone
+
+STEPS = 600  # that a call trains for, unless there are few or many pictures
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the first call settles for ever, except `budget` and `epochs`, which a later call may change."""
+
+    shape: tuple[int, ...]  # of one item: (h, w, c) or (d,)
+    mean: tuple[float, ...]  # per channel, or per feature
+    std: tuple[float, ...]
+    backbone: str
+    width: int
+    modules: int = 8  # M
+    candidates: int = 1  # N
+    budget: int = 2000
+    epochs: int | None = None  # none: by the number of pictures
+    mirror: bool = False
+    features: bool = False  # the items came out of a function of the user's
+    seed: int = 0
+    threads: int = 1  # change the last bits, so they belong to the model
+
+    def training(self, n: int) -> Training:
+        """Balanced, annealed, decayed as `tuned` is; small batches and many epochs for few items.
+
+        >>> plan = Plan((28, 28, 1), (0.5,), (0.5,), "compact", 32)
+        >>> [(plan.training(n).epochs, plan.training(n).batch) for n in (60, 1200, 20_000)]
+        [(40, 16), (16, 32), (8, 128)]
+        """
+        batch = 16 if n < 256 else 32 if n < 4096 else 128
+        epochs = self.epochs or min(40, max(8, math.ceil(STEPS * batch / n)))
+        return Training(epochs=epochs, batch=batch, optimizer="adamw", lr=2e-3, weight_decay=0.01, schedule="one_cycle")
+
+    def spec(self) -> Backbone:
+        return Backbone(self.backbone, self.shape, self.modules, "peak", self.width)
+
+    def method(self, device: str) -> RPS:
+        """Adaptive RPS-Net, untrained."""
+        setting = Setting(
+            backbone=self.spec(),
+            training=self.training(1),
+            augment=self.augment(),
+            budget=self.budget,
+            seed=self.seed,
+            device=device,
+            threads=self.threads,
+            search_threads=self.threads,
+        )
+        return RPS(setting, N=self.candidates, balanced=True, gamma=0.5, revisit=True)
+
+    def augment(self) -> Augment:
+        padding = round(min(self.shape[:2]) / 8) if len(self.shape) == 3 else 0
+        # Rotation blurs small pictures and costs a CNN more than it gives (recipes/cifar100_10_cpu.py).
+        degrees = 10.0 if self.backbone == "mlp" else 0.0
+        return Augment(self.mean, self.std, padding, self.mirror, degrees)
+
+
+def plan_for(data: Dataset, **choices: Any) -> Plan:
+    """A plan that fits the data; `choices` that are not None overrule it.
+
+    Tiny pictures and feature vectors: an MLP. Other pictures: the compact CNN.
+    """
+    shape = data.shape
+    small = len(shape) == 1 or min(shape[:2]) < 16
+    sized: dict[str, Any] = {
+        "shape": shape,
+        "backbone": "mlp" if small else "compact",
+        "candidates": 2 if small else 1,
+        "mirror": len(shape) == 3 and shape[2] == 3,  # a mirrored letter or digit is another one
+        "threads": min(4, torch.get_num_threads()),
+    }
+    if "mean" not in choices:
+        sized["mean"], sized["std"] = _moments(data)
+    plan: dict[str, Any] = sized | {key: value for key, value in choices.items() if value is not None}
+    plan.setdefault("width", {"mlp": 200 if math.prod(shape) <= 256 else 400, "compact": 32}.get(plan["backbone"], 64))
+    return Plan(**plan)
+
+
+def _moments(data: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel (in 0..1), or per feature, of at most 5,000 items."""
+    some = np.linspace(0, len(data) - 1, min(len(data), 5000)).astype(np.int64)
+    x = torch.cat([x for x, _ in data.batches(np.array_split(some, max(1, len(some) // 512)))]).double()
+    if x.ndim == 4:
+        x = x.reshape(-1, x.shape[3]) / 255
+    std = x.std(dim=0, correction=0)
+    return tuple(x.mean(dim=0).tolist()), tuple(torch.where(std > 1e-6, std, 1.0).tolist())
+
+
+def plan_from(document: Mapping[str, Any]) -> Plan:
+    """The plan, if every number in it is one that we could have written: nothing may be built from the others."""
+    tuples = {key: tuple(document[key]) for key in ("shape", "mean", "std")}
+    if {f.name for f in fields(Plan)} != set(document):
+        raise Damaged("the plan in model.json has other entries than ours")
+    limits = {"width": 4096, "modules": 64, "candidates": 64, "budget": 10**9, "seed": 2**63, "threads": 256}
+    for key, most in limits.items():
+        if (
+            type(document[key]) is not int
+            or not (key in ("budget", "seed") or document[key] > 0)
+            or document[key] > most
+        ):
+            raise Damaged(f"{key} is {document[key]!r} in model.json")
+    if document["epochs"] is not None and (type(document["epochs"]) is not int or not 0 < document["epochs"] < 10**6):
+        raise Damaged(f"epochs is {document['epochs']!r} in model.json")
+    if document["backbone"] not in BACKBONES or type(document["mirror"]) is not bool:
+        raise Damaged(f"backbone is {document['backbone']!r} in model.json")
+    shape, channels = tuples["shape"], tuples["shape"][-1]
+    if len(shape) not in (1, 3) or any(type(n) is not int or not 0 < n <= 65536 for n in shape):
+        raise Damaged(f"shape is {shape!r} in model.json")
+    if math.prod(shape) > 10**8 or not all(s > 0 for s in tuples["std"]):
+        raise Damaged("shape or std is out of range in model.json")
+    if any(len(tuples[key]) != channels for key in ("mean", "std")):
+        raise Damaged("mean and std do not fit the shape in model.json")
+    return Plan(**{**document, **tuples})

@@ -1,0 +1,1 @@
+"""Paths, layers of parallel modules, backbones, and folding into a plain network."""

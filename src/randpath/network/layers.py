@@ -1,0 +1,188 @@
+"""L layers of M parallel residual modules and a skip; a path says which modules are on (section 3.1)."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from randpath.errors import UsageError
+from randpath.keyed import rng
+from randpath.network.path import Path
+from randpath.network.stem import Whitening
+
+Attention = Literal["peak", "mean", "conv", "channel", "none"]
+
+
+class PathAttention(nn.Module):
+    """tau: one weight for each module's output T, per image (section 3.1.2); only the last layer has it.
+
+    peak: max over h, w, c of T (the paper's PPR). mean: the mean over h, w, c. conv (path response A): a 1 x 1
+    convolution makes one h x w map of each T, the M maps go through one linear layer to M weights. channel (path
+    response B): the maximum over h, w of each channel, M * c numbers through one linear layer to M weights. Modules
+    that are off contribute zeros. The linear layers start with bias 1, so that training starts at the plain sum.
+    """
+
+    def __init__(self, kind: Attention, M: int, channels: int, positions: int):
+        super().__init__()
+        if kind not in ("peak", "mean", "conv", "channel"):
+            raise UsageError(f"attention must be peak, mean, conv, channel or none, got {kind!r}")
+        self.kind, self.M = kind, M
+        if kind == "conv":
+            self.to_map = nn.Linear(channels, 1)  # a 1 x 1 convolution, shared by the modules
+        if kind in ("conv", "channel"):
+            self.to_weights = nn.Linear(M * (positions if kind == "conv" else channels), M)
+            nn.init.normal_(self.to_weights.weight, std=0.01)
+            nn.init.ones_(self.to_weights.bias)
+
+    def forward(self, outputs: dict[int, Tensor]) -> dict[int, Tensor]:  # m -> T (b, c, h, w); m -> tau (b, 1, 1, 1)
+        flat = {m: T.flatten(2) if T.ndim > 2 else T.unsqueeze(2) for m, T in outputs.items()}  # (b, c, hw)
+        if self.kind == "peak":
+            weights = {m: T.amax(dim=(1, 2)) for m, T in flat.items()}
+        elif self.kind == "mean":
+            weights = {m: T.mean(dim=(1, 2)) for m, T in flat.items()}
+        else:
+            if self.kind == "conv":
+                summary = {m: self.to_map(T.transpose(1, 2)).squeeze(2) for m, T in flat.items()}  # (b, hw)
+            else:
+                summary = {m: T.amax(dim=2) for m, T in flat.items()}  # (b, c)
+            zeros = torch.zeros_like(next(iter(summary.values())))
+            tau = self.to_weights(torch.cat([summary.get(m, zeros) for m in range(self.M)], dim=1))  # (b, M)
+            weights = {m: tau[:, m] for m in outputs}
+        return {m: weights[m].reshape(-1, *[1] * (T.ndim - 1)) for m, T in outputs.items()}
+
+
+class PathLayer(nn.Module):
+    """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling; act is the ReLU in the paper."""
+
+    def __init__(
+        self,
+        parallel: list[nn.Module],
+        skip: nn.Module | None,  # none: the layer has no bypass (a first layer)
+        after: nn.Module | None = None,
+        attention: PathAttention | None = None,
+        activation: nn.Module | None = None,
+    ):
+        super().__init__()
+        self.activation = nn.ReLU() if activation is None else activation
+        self.parallel = nn.ModuleList(parallel)
+        self.skip = skip
+        self.attention = attention
+        self.after = after
+
+    def forward(self, x: Tensor, row: tuple[bool, ...]) -> Tensor:
+        outputs = {m: self.parallel[m](x) for m, on in enumerate(row) if on}
+        if self.attention is not None:
+            weights = self.attention(outputs)
+            outputs = {m: weights[m] * T for m, T in outputs.items()}
+        terms = list(outputs.values()) + ([self.skip(x)] if self.skip is not None else [])
+        if not terms:
+            raise ValueError("a layer without a skip needs at least one module that is on")
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        y: Tensor = self.activation(total)
+        return y if self.after is None else self.after(y)
+
+
+class PathNetwork(nn.Module):
+    """Path layers, a global pooling and one linear classifier, shared by all tasks, that grows."""
+
+    def __init__(
+        self, layers: list[PathLayer], pool: nn.Module, num_features: int, seed: int, stem: Whitening | None = None
+    ):
+        super().__init__()
+        self.stem = stem  # stands still from the first task on
+        self.layers = nn.ModuleList(layers)
+        self.pool = pool
+        self.seed = seed
+        self.head: nn.Linear = torch.nn.utils.skip_init(nn.Linear, num_features, 1)  # type: ignore[no-untyped-call]
+        self.head.weight = nn.Parameter(torch.empty(0, num_features))  # no class yet
+        self.head.bias = nn.Parameter(torch.empty(0))
+        self._trained = Path.empty(self.L, self.M)
+
+    @property
+    def L(self) -> int:
+        return len(self.layers)
+
+    @property
+    def M(self) -> int:
+        return len(self._layer(0).parallel)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.head.bias)
+
+    def features(self, x: Tensor, path: Path | None = None) -> Tensor:  # (b, D)
+        path = Path.full(self.L, self.M) if path is None else path
+        if self.stem is not None:
+            x = self.stem(x)
+        for layer, row in zip(self.layers, path.rows):
+            x = layer(x, row)
+        pooled: Tensor = self.pool(x)
+        return pooled
+
+    def forward(self, x: Tensor, path: Path | None = None) -> Tensor:  # q: (b, classes so far)
+        q: Tensor = self.head(self.features(x, path))
+        return q
+
+    def grow_head(self, num_classes: int) -> None:
+        """Rows for the classes up to `num_classes`; the old rows keep their bytes."""
+        old, features = self.num_classes, self.head.in_features
+        if num_classes < old:
+            raise ValueError(f"the classifier has {old} classes and cannot shrink to {num_classes}")
+        bound = features**-0.5  # torch's own range for a linear layer
+        rows = [rng(self.seed, "head", c).uniform(-bound, bound, features + 1) for c in range(old, num_classes)]
+        new = torch.from_numpy(np.array(rows, np.float32).reshape(-1, features + 1)).to(self.head.weight.device)
+        self.head.weight = nn.Parameter(torch.cat([self.head.weight.detach(), new[:, :-1]]))
+        self.head.bias = nn.Parameter(torch.cat([self.head.bias.detach(), new[:, -1]]))
+        self.head.out_features = num_classes
+
+    def train_only(self, trained: Path) -> dict[str, nn.Parameter]:
+        """Make `trained`, the skips, the attention and the head learn, and nothing else.
+
+        Elsewhere no gradient is computed and batch-norm stands still, also after a later `.train()`.
+        """
+        self._trained = trained
+        self.requires_grad_(True)
+        for l, m in Path.full(self.L, self.M):  # noqa: E741
+            self._layer(l).parallel[m].requires_grad_((l, m) in trained)
+        self.train(self.training)
+        return {name: p for name, p in self.named_parameters() if p.requires_grad}
+
+    def train(self, mode: bool = True) -> "PathNetwork":
+        super().train(mode)
+        if self.stem is not None:
+            self.stem.eval()
+        for l, m in Path.full(self.L, self.M):  # noqa: E741
+            if (l, m) not in self._trained:
+                self._layer(l).parallel[m].eval()
+        return self
+
+    def weights(self, path: Path) -> dict[str, Tensor]:
+        """All that `path` needs: parameters and buffers of its modules, the stem, skips, attention and head."""
+        off = tuple(f"layers.{l}.parallel.{m}." for l, m in Path.full(self.L, self.M) ^ path)  # noqa: E741
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith(off)}
+
+    def num_parameters(self, path: Path) -> int:
+        """How many numbers `path` has learned: modules, skips, attention and head."""
+        learned = {name for name, _ in self.named_parameters()}
+        return sum(tensor.numel() for name, tensor in self.weights(path).items() if name in learned)
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy `weights` into the present parameters (the copy keeps their alignment, and so their rounding)."""
+        self.grow_head(len(weights["head.bias"]))
+        present = self.state_dict()
+        for name, tensor in weights.items():
+            present[name].copy_(tensor)
+
+    def parameters_of_path(self, path: Path) -> list[nn.Parameter]:
+        """The parameter tensors of the modules of `path` in forward order: no skip, head or attention."""
+        return [p for l, m in path for p in self._layer(l).parallel[m].parameters()]  # noqa: E741
+
+    def _layer(self, index: int) -> PathLayer:
+        layer = self.layers[index]
+        assert isinstance(layer, PathLayer)
+        return layer

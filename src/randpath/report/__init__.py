@@ -1,0 +1,1 @@
+"""What a person sees of results: recorded files, tables, pages."""

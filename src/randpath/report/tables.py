@@ -1,0 +1,190 @@
+"""Recorded results -> the tables in README.md and docs: `make tables`, or `python -m randpath.report.tables --check`.
+
+A page marks where a table goes, `<!-- results: RECIPE -->`, `<!-- ablations: RECIPE -->` or `<!-- example: NAME -->`
+... `<!-- end -->`; what lies between is generated.
+"""
+
+import json
+import re
+import shlex
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from randpath import metrics
+from randpath.bench.run import FREE
+from randpath.storage import checkpoint
+
+MARKED = re.compile(r"(<!-- (results|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Result = dict[str, Any]
+
+
+def results_of(folder: Path, recipe: str) -> list[Result]:
+    file = folder / f"{recipe}.json"
+    results: list[Result] = json.loads(file.read_text()) if file.exists() else []
+    return results
+
+
+def result_of(directory: Path, command: str) -> Result:
+    """A finished run as one recorded result."""
+    document = checkpoint.read_document(directory / "experiment.json")
+    e, lines = document["experiment"], checkpoint.read_lines(directory / "metrics.jsonl")
+    times = checkpoint.read_lines(directory / "times.jsonl")
+    A = [line["accuracy"] for line in lines]
+    return {
+        **({"inexact": document["inexact"]} if "inexact" in document else {}),  # went on in another environment
+        "recipe": e["recipe"],
+        "method": e["method"],
+        "variant": e["variant"],
+        "seed": e["seed"],
+        "experiment": e,
+        "class_order": document["class_order"],
+        "num_tasks": len(A),
+        "accuracy": A,
+        "average": metrics.average_incremental_accuracy(A),
+        "forgetting": lines[-1]["forgetting"],
+        "parameters": lines[-1]["parameters"],
+        "megabytes": lines[-1]["megabytes"],
+        "flops": lines[-1]["flops"],
+        # None if a task was interrupted: the time before that was not counted.
+        "seconds": round(sum(line["seconds"] for line in times), 1) if all(t["whole"] for t in times) else None,
+        # One value for each task: user and system time of all processes, and training images shown to all candidates.
+        "cpu_seconds": [line.get("cpu_seconds") for line in times],
+        "visits": [line.get("visits") for line in times],
+        "saturation": [line["saturation"] for line in lines],
+        "switched": [line["switched"] for line in lines],
+        "data_fingerprint": document["data_fingerprint"],
+        "command": command,
+        "versions": {k: v for k, v in document["environment"].items() if k != "machine"},
+        "machine": document["environment"]["machine"],
+        "commit": ", ".join(str(c) for c in document["commits"]),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def append_result(file: Path, result: Result) -> None:
+    """One record a line, newest last; the same command run again replaces its older record."""
+    known = json.loads(file.read_text()) if file.exists() else []
+    kept = [r for r in known if r["command"] != result["command"]]
+    text = "[\n" + ",\n".join(json.dumps(r, sort_keys=True) for r in [*kept, result]) + "\n]\n"
+    checkpoint.replace_file(file, text.encode())
+
+
+def changes(result: Result) -> str:
+    """The settings that the command changed and that can change a result; empty for the recipe as it stands.
+
+    >>> changes({"command": "randpath bench mnist_5 --seed 0 --set options.N=1 --set tasks=1 --set processes=2"})
+    'options.N=1, tasks=1'
+    """
+    words = shlex.split(result["command"])
+    settings = [value for word, value in zip(words, words[1:]) if word == "--set"]
+    return ", ".join(setting for setting in settings if setting.partition("=")[0] not in FREE)
+
+
+def table(recipe: str, results: list[Result], published: list[Result]) -> str:
+    """A row for each method, variant and change of settings, over its seeds; beside them what was published."""
+    groups: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
+    for result in results:
+        groups[result["method"], result["variant"], changes(result)].append(result)
+    rows = [
+        "| method | variant | changed | seeds | final accuracy, % | average, % | forgetting, % | parameters | MB "
+        "| CPU minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    # The recipe as it stands before the ablations, the best first.
+    for (method, variant, changed), same in sorted(
+        groups.items(), key=lambda g: (bool(g[0][2]), -_mean([r["accuracy"][-1] for r in g[1]]))
+    ):
+        forgetting = [r["forgetting"] for r in same if r["forgetting"] is not None]
+        rows.append(
+            f"| {method} | {variant} | {changed} | {len(same)} | {_percent([r['accuracy'][-1] for r in same])} "
+            f"| {_percent([r['average'] for r in same])} | {_percent(forgetting) if forgetting else '-'} "
+            f"| {_mean([r['parameters'] for r in same]):,.0f} | {_mean([r['megabytes'] for r in same]):.1f} "
+            f"| {_minutes(same)} |"
+        )
+    for row in published:
+        if row["recipe"] == recipe:
+            rows.append(f"| {row['system']} | | {row['source']} | | {100 * row['accuracy']:.2f} | | | | | |")
+    return "\n".join(rows) + "\n"
+
+
+def ablation_table(recipe: str, results: list[Result]) -> str:
+    """A row for each change of settings that benchmarks/ablation.py tried on validation images."""
+    rows = [
+        "| method | variant | changed | commit | validation accuracy after each task, % | switched after | CPU s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    own = [r for r in results if r["recipe"] == recipe]
+    # Rows that can be compared stand together: the same number of tasks, variant and recipe.
+    for r in sorted(own, key=lambda r: (r["tasks"], r.get("variant", "tuned"), r["commit"], -r["validation"][-1])):
+        after = ", ".join(str(k) for k, switched in enumerate(r["switched"], start=1) if switched) or "-"
+        A = " ".join(f"{100 * a:.1f}" for a in r["validation"])
+        rows.append(
+            f"| {r['method']} | {r.get('variant', 'tuned')} | {r['changed']} | {r['commit'][:7]} | {A} | {after} "
+            f"| {r['cpu_seconds']:.0f} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def example_table(result: Result) -> str:
+    """The figures that an example of examples/ has recorded."""
+    rows = [f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in result.items() if isinstance(value, float)]
+    return "\n".join([f"| `{result['command']}` | |", "|---|---|", *rows]) + "\n"
+
+
+def with_tables(text: str, folder: Path) -> str:
+    """The page with its tables made anew."""
+    published: list[Result] = json.loads((folder / "published.json").read_text())
+
+    def renewed(m: re.Match[str]) -> str:
+        if m[2] == "ablations":
+            return m[1] + ablation_table(m[3], results_of(folder, "ablations")) + m[4]
+        if m[2] == "example":
+            return m[1] + example_table(json.loads((folder / "examples" / f"{m[3]}.json").read_text())) + m[4]
+        return m[1] + table(m[3], results_of(folder, m[3]), published) + m[4]
+
+    return MARKED.sub(renewed, text)
+
+
+def pages(root: Path) -> list[Path]:
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _minutes(results: list[Result]) -> str:
+    """The mean over the runs that were not interrupted, in CPU time; by the clock where none has told its CPU time."""
+    told = [r["cpu_seconds"] for r in results if None not in r.get("cpu_seconds", [None])]
+    if told:
+        return f"{_mean([sum(seconds) for seconds in told]) / 60:.1f}"
+    clock = [r["seconds"] for r in results if r["seconds"] is not None]
+    return f"{_mean(clock) / 60:.1f} by the clock" if clock else "-"
+
+
+def _percent(values: list[float]) -> str:
+    """The mean, and the range when there are several seeds."""
+    mean = f"{100 * _mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({100 * min(values):.2f} to {100 * max(values):.2f})"
+
+
+def main() -> None:
+    stale = []
+    for page in pages(Path()):
+        text = page.read_text(encoding="utf-8")
+        renewed = with_tables(text, Path("docs") / "results")
+        if renewed != text:
+            stale.append(str(page))
+            if "--check" not in sys.argv:
+                checkpoint.replace_file(page, renewed.encode())
+    print(f"renewed: {', '.join(stale)}" if stale else "all tables are current")
+    if stale and "--check" in sys.argv:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
