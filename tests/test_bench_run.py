@@ -20,7 +20,7 @@ from randpath.data.dataset import Arrays
 from randpath.engines.processes import process_map
 from randpath.errors import Changed, DeviceMissing, Stopped
 from randpath.learning.train import Training
-from randpath.report.tables import result_of
+from randpath.report.record import result_of
 from randpath.storage import checkpoint
 
 TINY = Experiment(

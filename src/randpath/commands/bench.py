@@ -128,7 +128,7 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
     from randpath.storage import checkpoint
 
     with lock(directory), Stop() as stop:
-        from randpath.report.tables import append_result, result_of
+        from randpath.report.record import append_result, result_of
 
         experiment = get()
         if not (directory / "experiment.json").exists():
