@@ -172,7 +172,8 @@ def test_a_step_goes_down_the_gradient_of_cross_entropy_plus_phi_times_distillat
     x, y = torch.randn(6, 3, generator=generator), torch.tensor([0, 1, 2, 2, 2, 2])
     job = Job(
         backbone=Backbone("mlp", (3,), M=2, attention="none", width=4), seed=0, weights=dict(net.weights(P_fixed)),
-        P_fixed=P_fixed, num_classes=3, data=Arrays(x.numpy(), y.numpy()), val=Arrays(x.numpy()[:0], y.numpy()[:0]),
+        P_fixed=P_fixed, P_before=P_fixed, P_last=P_fixed, start="fresh",
+        num_classes=3, data=Arrays(x.numpy(), y.numpy()), val=Arrays(x.numpy()[:0], y.numpy()[:0]),
         teacher=fold(net, P_fixed), phi=weight, temperature=2.0, log_counts=None,
         training=Training(epochs=1, batch=6, optimizer="sgd", lr=0.1, momentum=0.0, schedule="cosine"),
         augment=Augment((0.0,), (1.0,)), key=(0,), place=None, device="cpu", threads=1,

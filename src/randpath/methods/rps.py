@@ -6,7 +6,7 @@
 import copy
 from collections.abc import Iterable
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,8 @@ from randpath.learning.saturation import saturation
 from randpath.learning.selection import Job, Trial, best, train_candidate
 from randpath.learning.whitening import fit_stem
 from randpath.network.fold import fold
-from randpath.network.path import Path, candidates
+from randpath.network.layers import Start
+from randpath.network.path import Path, candidates, last_layers
 
 
 class RPS:
@@ -40,9 +41,11 @@ class RPS:
         controller: str = "switch",  # phi of the paper, which grows after the first switch; "ratio": ours, for `tuned`
         temperature: float = 2.0,  # t_e
         balanced: bool = False,  # balanced softmax in L_ce: ours, for `tuned`
+        start: Start = "fresh",  # what a new module begins from; "copy" and "zero": ours
+        open_layers: int | None = None,  # how many of the last layers get a new module at a switch; none: all
         revisit: bool = False,  # keep task k's teacher, so that a later call can go on with task k
     ):
-        for name, value, least in (("N", N, 1), ("switch_every", switch_every, 1)):
+        for name, value, least in (("N", N, 1), ("switch_every", switch_every, 1), ("open_layers", open_layers, 1)):
             if not (value is None and name != "N") and not (isinstance(value, int) and value >= least):
                 raise ValueError(f"option {name} must be a whole number of at least {least}, got {value!r}")
         for name, number in (("threshold", threshold), ("gamma", gamma), ("temperature", temperature)):
@@ -54,7 +57,9 @@ class RPS:
             raise ValueError(f"option temperature must be above 0, got {temperature!r}")
         self.setting, self.N, self.threshold, self.switch_every = setting, N, threshold, switch_every
         self.gamma, self.controller, self.temperature, self.balanced = gamma, controller, temperature, balanced
-        self.revisit = revisit
+        if start not in get_args(Start):
+            raise ValueError(f"option start must be {', '.join(get_args(Start))}, got {start!r}")
+        self.start, self.open_layers, self.revisit = start, open_layers, revisit
         self.net = setting.backbone.build(setting.seed).to(setting.device)
         self.memory = Memory(setting.budget)
         self.k = 0
@@ -87,7 +92,11 @@ class RPS:
             old = 0 if previous is None else len(previous[0]["head.bias"])
         if self.k == 0 or self.k in S:
             P_fixed = self.P_ts
-            paths = candidates(self.N, P_fixed, rng(s.seed, "paths", k))
+            draw = rng(s.seed, "paths", k)
+            if self.open_layers is None or self.k == 0:
+                paths = candidates(self.N, P_fixed, draw)
+            else:
+                paths = last_layers(self.N, self.open_layers, self.P, P_fixed, draw)
         else:
             P_fixed = self.P_fixed
             paths = [self.P]
@@ -103,6 +112,9 @@ class RPS:
             seed=s.seed,
             weights={name: tensor.cpu() for name, tensor in self.net.weights(self.P_ts).items()},
             P_fixed=P_fixed,
+            P_before=self.P_ts,
+            P_last=self.P,
+            start=self.start,
             num_classes=task.classes.stop,
             data=data,
             val=val,

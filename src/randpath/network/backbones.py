@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from randpath.errors import UsageError
 from randpath.keyed import seed_of
-from randpath.network.layers import Attention, PathAttention, PathLayer, PathNetwork
+from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork
 from randpath.network.stem import Whitening
 
 Activation = Literal["relu", "gelu"]
@@ -73,6 +73,7 @@ class Backbone:
     width: int | None = None  # none: the backbone's own
     stem: Stem = "learned"  # "whiten": fixed filters in place of the first layer
     activation: Activation = "relu"
+    join: Join = "sum"  # of the last layer
 
     def build(self, seed: int) -> PathNetwork:
         if self.name not in BACKBONES:
@@ -125,6 +126,7 @@ def _assemble(
                 None if part.after is None else part.after(),
                 attention,
                 ACTIVATIONS[spec.activation](),
+                spec.join if l == len(parts) - 1 else "sum",
             )
         )
     return PathNetwork(layers, pool, features, seed, stem)
