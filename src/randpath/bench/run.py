@@ -45,7 +45,7 @@ def make_method(experiment: Experiment, source: Source) -> Method:
         ),
         training=e.training,
         augment=Augment(source.mean, source.std, e.padding, source.mirror, e.degrees),
-        budget=e.memory,
+        budget=e.budget,
         herding=e.herding,
         seed=e.seed,
         device=e.device,
@@ -91,7 +91,7 @@ def steps(
         validation=experiment.validation,
     )
     method = make_method(experiment, source)
-    Memory(experiment.memory).require_room(len(stream.class_names))  # now, not at the task that fills it
+    Memory(experiment.budget).require_room(len(stream.class_names))  # now, not at the task that fills it
     saved = _begin(experiment, directory, stream, command, inexact)
     begun = saved.documents["run"]
     lines: dict[str, list[dict[str, Any]]] = {name: saved.documents[name] for name in ("metrics", "epochs", "times")}

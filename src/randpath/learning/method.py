@@ -13,6 +13,7 @@ from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.data.stream import Task
 from randpath.errors import DataError, DeviceMissing
+from randpath.learning.memory import Budget
 from randpath.learning.objective import cross_entropy
 from randpath.learning.train import Terms, Tick, Training, fit, predict, quiet
 from randpath.learning.whitening import fit_stem
@@ -32,7 +33,7 @@ class Setting:
     backbone: Backbone
     training: Training
     augment: Augment
-    budget: int = 2000  # images in the replay memory
+    budget: Budget = 2000  # images in the replay memory, or its size
     herding: bool = False  # the paper draws exemplars at random
     seed: int = 0
     device: str = "cpu"
