@@ -19,7 +19,7 @@ class Joint:
     def learn(self, task: Task, work: Work) -> Learned:
         check_task(task, self.plain.setting.backbone.shape, self.plain.net.num_classes)
         self.plain.reset()
-        return self.plain.train(task, task.train, work, self.plain.setting.training)
+        return self.plain.train(task, task.train, work, self.plain.setting.training.from_nothing())
 
     def logits(self, x: Tensor) -> Tensor:
         return self.plain.logits(x)
