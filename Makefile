@@ -13,6 +13,7 @@ setup: .venv/ready
 demo: setup
 	rm -rf runs/demo
 	$(BIN)/randpath bench digits_5 --out runs/demo
+	$(BIN)/randpath report runs/demo
 
 lint: setup
 	$(BIN)/ruff check .
