@@ -55,15 +55,15 @@ def line_chart(
     a = _Axes(min(xs), max(xs), ticks[0], ticks[-1], 28 + 16 * len(rows) + 12 * bool(marks), height, inset=9)
     out = [text(title, 0, 13, "title"), *a.frame(ticks, x_label, y_label, percent)]
     out += [_legend_row(i, row) for i, row in enumerate(rows)]
+    free = -math.inf  # where the last name ended
     for x, name in marks:
         out.append(path(f"M{n(a.x(x))} {n(a.top)}V{n(a.bottom)}", "rule"))
-        out.append(text(name, a.x(x), a.top - 5, "small soft middle"))
-    for y, name in rules:
-        out.append(path(f"M{n(a.left)} {n(a.y(y))}H{n(a.right)}", "rule"))
-        out.append(text(name, a.right, a.y(y) - 4, "small soft end"))
+        if a.x(x) - 3 * len(name) > free:
+            out.append(text(name, a.x(x), a.top - 5, "small soft middle"))
+            free = a.x(x) + 3 * len(name) + 2
+    out += [path(f"M{n(a.left)} {n(a.y(y))}H{n(a.right)}", "rule") for y, _ in rules]
     out += [_curve(a, s, i, f"{x_label} {{:g}}", percent) for i, s in enumerate(series)]
-    if len(series) <= 5:
-        out += _last_values(a, series, percent)
+    out += _last_values(a, series if len(series) <= 5 else [], rules, percent)
     ends = "; ".join(f"{s.name}: {number(_last(s.y), percent)}" for s in series[:8] if _last(s.y) is not None)
     return Figure(f"{title}. {y_label} over {x_label}. {ends}", height, "".join(out))
 
@@ -71,11 +71,17 @@ def line_chart(
 def sawtooth(saturation: Sequence[float | None], switched: Sequence[bool | None], threshold: float | None) -> Figure:
     """mu_sat after each task, the threshold, and after which tasks the path was switched (the paper, section 4.3)."""
     k = list(range(1, len(saturation) + 1))
-    rules = [] if threshold is None else [(threshold, f"threshold {threshold:g}")]
+    rules = [] if threshold is None else [(threshold, f"th = {threshold:g}")]
     marks = [(j, "switch") for j, after in zip(k, switched) if after]
     only = [Series("mu_sat", k, saturation)]
     return line_chart(
-        "Saturation of the path", only, "task", "mu_sat, a log ratio", rules=rules, marks=marks, legend=False
+        "Saturation of the path",
+        only,
+        "task; dashed: threshold th, switches",
+        "mu_sat, a log ratio",
+        rules=rules,
+        marks=marks,
+        legend=False,
     )
 
 
@@ -332,13 +338,18 @@ def _legend_row(index: int, row: Sequence[tuple[float, int, Series]]) -> str:
     return "".join(out)
 
 
-def _last_values(a: _Axes, series: Sequence[Series], percent: bool) -> Iterator[str]:
-    """The last value of each curve at its end, pushed apart where they meet."""
-    ends = sorted((a.y(y), i, y) for i, s in enumerate(series) if not s.dots and (y := _last(s.y)) is not None)
+def _last_values(
+    a: _Axes, series: Sequence[Series], rules: Sequence[tuple[float, str]], percent: bool
+) -> Iterator[str]:
+    """The last value of each curve at its end, and the names of the rules, pushed apart where they meet."""
+    ends = [(a.y(y), name, "small soft") for y, name in rules]
+    for i, s in enumerate(series):
+        if not s.dots and (y := _last(s.y)) is not None:
+            ends.append((a.y(y), number(y, percent), "small" if s.colour else f"small f{i % 7}"))
     free = -math.inf
-    for at, i, y in ends:
+    for at, label, kind in sorted(ends):
         free = max(at + 3.5, free + 11)
-        yield text(number(y, percent), a.right + 7, free, "small" if series[i].colour else f"small f{i % 7}")
+        yield text(label, a.right + 7, free, kind)
 
 
 def _last(values: Sequence[float | None]) -> float | None:

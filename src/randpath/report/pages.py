@@ -1,6 +1,7 @@
 """What a page says: of one run, of several side by side, of a model."""
 
 import pathlib
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,9 @@ def run_page(run: Run, recorded: pathlib.Path | None = None, live: str = "") -> 
 def rivals(run: Run, folder: pathlib.Path | None) -> dict[str, list[list[float]]]:
     """A_k of recorded runs of fine-tuning and of joint training on the same data, tasks and class order."""
     found: dict[str, list[list[float]]] = defaultdict(list)
-    for r in results_of(folder, run.experiment["recipe"]) if folder and run.experiment["recipe"] else []:
+    recipe = str(run.experiment["recipe"])
+    named = folder is not None and re.fullmatch(r"\w{1,100}", recipe)  # it becomes the name of a file
+    for r in results_of(folder, recipe) if folder is not None and named else []:
         if r["method"] in ("finetune", "joint") and r["method"] != run.experiment["method"] and _comparable(run, r):
             found[r["method"]].append(r["accuracy"])
     return {f"{charts.NAMES[m]}, recorded, n = {len(found[m])}": found[m] for m in ("finetune", "joint") if m in found}
