@@ -10,12 +10,12 @@ from rich.markup import escape
 
 from randpath.commands.ask import check, data, evaluate, export, info, predict
 from randpath.commands.bench import bench, methods, resume
-from randpath.commands.learn import learn, rename, rollback
+from randpath.commands.learn import learn, redo, rename, rollback
 from randpath.commands.report import report
 from randpath.engines import waiting
 from randpath.errors import DiskTrouble, RandpathError, UsageError
 
-COMMANDS = (learn, predict, evaluate, info, rollback, rename, export, check, data, bench, resume, report, methods)
+COMMANDS = (learn, predict, evaluate, info, rollback, redo, rename, export, check, data, bench, resume, report, methods)
 
 app = cyclopts.App(
     name="randpath",
