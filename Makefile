@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Threads wait asleep, not spinning: tests and tools run side by side (docs/reliability.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: setup demo test test-faults tables bench-speed lint
+.PHONY: setup demo test test-faults test-states tables bench-speed lint
 
 setup: .venv/ready
 .venv/ready: pyproject.toml constraints.txt
@@ -24,10 +24,13 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not faults"
+	$(BIN)/python -m pytest -n 2 -m "not faults and not states"
 
 test-faults: setup
 	$(BIN)/python -m pytest -n 2 -m faults tests
+
+test-states: setup
+	$(BIN)/python -m pytest -n 2 -m states tests
 
 tables: setup
 	$(BIN)/python -m randpath.report.tables

@@ -164,11 +164,11 @@ def save(
     work: str = "",
 ) -> int:
     """Commit a new version, made from the good version `base` (0: none); the last `keep` states stay."""
+    drop_above(directory, base)
     past: tuple[int, ...] = ()
     if base:
         holding, now = _holding(directory), line(directory, base)
         past = (*(state for state in now.past if state in holding), now.state)
-    drop_above(directory, base)
     number = base + 1
     here = Line(number, past[max(0, len(past) - max(keep, 1) + 1) :], (), work)
     _commit(directory, number, tensors, document, here)
@@ -203,6 +203,7 @@ def rollback(directory: Path, read: Callable[[Saved], object], tell: Callable[[s
 def redo(directory: Path, read: Callable[[Saved], object], tell: Callable[[str], object]) -> tuple[int, int]:
     """Commit again what was undone last; the new version, and which one it repeats."""
     base, _ = newest_good(directory, read, tell)
+    drop_above(directory, base)
     now, holding = line(directory, base), _holding(directory)
     if not now.future or now.future[0] not in holding:
         raise DataError(f"nothing was undone in {directory}", where=str(directory))
@@ -213,7 +214,6 @@ def redo(directory: Path, read: Callable[[Saved], object], tell: Callable[[str],
 
 def _repeat(directory: Path, base: int, saved: Saved, here: Line) -> tuple[int, int]:
     old = _holding(directory)[here.state]
-    drop_above(directory, base)
     # Links cost nothing and are no risk here: the version that has the files now is pruned in this same step.
     _commit(directory, base + 1, saved.tensors, saved.documents["model"], here, link=place(directory, old))
     return base + 1, old
