@@ -167,7 +167,8 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
     with lock(directory), Stop() as stop:
         from randpath.bench import run as experiments
         from randpath.commands.screen import results_table, task_told
-        from randpath.engines.processes import process_map
+        from randpath.engines.processes import Processes
+        from randpath.engines.serial import Serial
         from randpath.errors import Diverged, Stopped
         from randpath.report.tables import append_result, result_of
 
@@ -185,10 +186,10 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
                 if stop.signal:
                     raise Stopped()
 
-            pool = process_map(experiment.processes, tick=tick) if experiment.processes > 1 else None
+            pool = Processes(experiment.processes, tick=tick) if experiment.processes > 1 else None
             try:
                 for line in experiments.steps(
-                    experiment, directory, map=pool or map, tick=tick, inexact=inexact, command=command
+                    experiment, directory, engine=pool or Serial(tick), inexact=inexact, command=command
                 ):
                     lines.append(line)
                     bar.say(task_told(line, num_tasks))

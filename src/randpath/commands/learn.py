@@ -71,6 +71,7 @@ def learn(
     with lock(model), Stop() as stop, _kept(model):
         from dataclasses import replace
 
+        from randpath.engines.serial import Serial
         from randpath.errors import Stopped
         from randpath.learning.method import Work
         from randpath.model.model import Model
@@ -107,7 +108,7 @@ def learn(
                     raise Stopped()
 
             try:
-                grown.learn(source.train, source.class_names, Work(place=place, tick=tick))
+                grown.learn(source.train, source.class_names, Work(Serial(tick), place))
             except Stopped:
                 return _stopped(model, folder, 128 + stop.signal, as_json)
         state, document = grown.state()

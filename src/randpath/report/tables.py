@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from randpath import metrics
-from randpath.bench.run import FREE
+from randpath.bench.begin import FREE
 from randpath.storage import checkpoint
 
 MARKED = re.compile(r"(<!-- (results|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
