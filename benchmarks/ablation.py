@@ -34,7 +34,7 @@ from randpath.learning.train import fit, predict
 from randpath.methods import METHODS, rps
 from randpath.metrics import accuracy
 from randpath.network.fold import fold
-from randpath.report.tables import append_result
+from randpath.report.record import append_result
 
 parser = argparse.ArgumentParser()
 parser.add_argument("recipe")

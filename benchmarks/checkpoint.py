@@ -1,4 +1,4 @@
-"""What safety costs: the share of a run of cifar100_10_cpu spent in saving, on made pictures.
+"""What safety costs: the share of a run of cifar100_10_small spent in saving, on made pictures.
 
 Tasks have a fifth of the pictures and save as much as real ones, every 6 s instead of every 30: so the share is that of
 a real run. The bar is 2 %.
@@ -16,7 +16,7 @@ import numpy as np
 from randpath.bench import experiment
 from randpath.data import named
 from randpath.data.dataset import Arrays, Source
-from randpath.recipes.cifar100_10_cpu import tuned
+from randpath.recipes.cifar100_10_small import tuned
 from randpath.storage import checkpoint
 
 PART = 5

@@ -21,7 +21,7 @@ from randpath.engines.processes import Processes
 from randpath.engines.serial import Serial
 from randpath.errors import Changed, DeviceMissing, Stopped
 from randpath.learning.train import Training
-from randpath.report.tables import result_of
+from randpath.report.record import result_of
 from randpath.storage import checkpoint
 
 TINY = Experiment(

@@ -159,7 +159,7 @@ def test_wrong_labels_are_named_before_any_training(train: list[int], test: list
 
 def test_a_task_has_no_way_to_the_test_images() -> None:
     task = TaskStream(named.load("digits"), 5, "natural", seed=0).task(1)
-    assert set(vars(task)) == {"k", "classes", "train", "val"}
+    assert set(vars(task)) == {"k", "num_classes", "new", "train", "val"}
     for k in (0, 6):
         with pytest.raises(ValueError, match="from 1 to 5"):
             TaskStream(named.load("digits"), 5, "natural", seed=0).test(k)

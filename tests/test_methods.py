@@ -11,7 +11,7 @@ from randpath.data.dataset import Arrays
 from randpath.data.stream import Task
 from randpath.errors import Diverged
 from randpath.learning.method import Work
-from randpath.learning.selection import Job, Trial, best
+from randpath.learning.selection import Job, Trial, best, random_search
 from randpath.learning.train import fit
 from randpath.methods import METHODS
 from randpath.methods.rps import RPS
@@ -166,7 +166,7 @@ def test_no_gradient_is_made_for_a_frozen_parameter_while_a_path_trains(monkeypa
     checked = []
 
     def watch(net, params, *rest, **more):
-        def nothing_elsewhere() -> None:
+        def nothing_elsewhere(step: int) -> None:
             own = {id(p) for p in params.values()}
             assert all(p.grad is None for p in net.parameters() if id(p) not in own)
             checked.append(len(own))
@@ -205,7 +205,7 @@ def test_a_budget_below_the_number_of_classes_is_refused_with_the_number_needed(
 
 
 def test_learn_cannot_reach_test_data():
-    assert set(Task.__dataclass_fields__) == {"k", "classes", "train", "val"}
+    assert set(Task.__dataclass_fields__) == {"k", "num_classes", "new", "train", "val"}
 
 
 def test_float_images_and_nan_vectors_are_refused():

@@ -65,27 +65,27 @@ def test_mnist_tuned_reaches_a_mean_of_97_5_percent():
 
 
 def test_cifar_tuned_is_5_points_above_rehearsal_and_at_0_7_of_joint():
-    tuned = final("cifar100_10_cpu", "rps", "tuned")[0]
-    assert tuned >= final("cifar100_10_cpu", "rehearsal", "tuned")[0] + 0.05
-    assert tuned >= 0.7 * final("cifar100_10_cpu", "joint", "tuned", "tasks=1 --set training.epochs=12")[0]
+    tuned = final("cifar100_10_small", "rps", "tuned")[0]
+    assert tuned >= final("cifar100_10_small", "rehearsal", "tuned")[0] + 0.05
+    assert tuned >= 0.7 * final("cifar100_10_small", "joint", "tuned", "tasks=1 --set training.epochs=12")[0]
 
 
 def test_cifar_paper_saw_as_many_images_as_tuned():
     """4,500 training images a task and 1,800 exemplars; the recorded run of `paper` never switched."""
-    from randpath.recipes.cifar100_10_cpu import paper, tuned
+    from randpath.recipes.cifar100_10_small import paper, tuned
 
     def visits(e: Experiment) -> int:
         return e.options["N"] * e.training.of_task(1).epochs * 4500 + 9 * e.training.epochs * (4500 + 1800)
 
     assert visits(paper) == visits(tuned) == 534_600
-    (recorded,) = (r for r in records("cifar100_10_cpu") if r["variant"] == "paper")
+    (recorded,) = (r for r in records("cifar100_10_small") if r["variant"] == "paper")
     assert not any(recorded["switched"])
     assert Experiment.from_json(recorded["experiment"]).training == paper.training
 
 
 def test_the_wide_network_on_cifar_saw_no_more_images_than_tuned():
     """5,000 images a task and 2,000 exemplars, none of them held out."""
-    (recorded,) = (r for r in records("cifar100_10_cpu") if "width=96" in r["command"])
+    (recorded,) = (r for r in records("cifar100_10_small") if "width=96" in r["command"])
     e = Experiment.from_json(recorded["experiment"])
     assert not any(recorded["switched"])
     assert not e.validation

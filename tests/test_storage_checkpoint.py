@@ -139,7 +139,7 @@ def test_no_room_is_said_with_figures(tmp_path: Path) -> None:
     checkpoint.need_space(tmp_path / "not" / "yet", 1)
 
 
-HOLD = "import sys, time; from pathlib import Path; from randpath.storage.checkpoint import lock\n"
+HOLD = "import sys, time; from pathlib import Path; from randpath.storage.lock import lock\n"
 HOLD += "with lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 
 

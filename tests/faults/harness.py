@@ -132,7 +132,6 @@ def serve() -> None:
 
     import randpath.bench.run
     import randpath.commands.app
-    import randpath.commands.screen
     import randpath.engines.processes
 
     torch.set_num_threads(1)

@@ -22,7 +22,7 @@ from tiny import tuned
 from randpath.bench import run as bench
 from randpath.commands import app as cli
 from randpath.errors import Changed, Stopped
-from randpath.report.tables import result_of
+from randpath.report.record import result_of
 from randpath.storage import checkpoint
 from randpath.storage.lock import lock
 

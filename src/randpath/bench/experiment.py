@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from randpath.errors import UsageError
 from randpath.learning.train import Training
 from randpath.network.backbones import Activation, Stem
-from randpath.network.layers import Attention
+from randpath.network.layers import Attention, Join
 from randpath.settings import at_least, between, check, refuse_unknown, that_is
 
 NAME = that_is("a name", bool)
@@ -43,6 +43,7 @@ class Experiment:
     attention: Annotated[Attention, "of the last layer"] = "peak"
     stem: Annotated[Stem, "whiten: a fixed first layer, made from the first task's images"] = "learned"
     activation: Annotated[Activation, "inside and after the modules"] = "relu"
+    join: Annotated[Join, "of the last layer's modules; concat: side by side, for a classifier that grows"] = "sum"
     training: Training = Training()
     padding: Annotated[int, at_least(0), "pixels that a crop may shift"] = 4
     degrees: Annotated[float, between(0, 180), "of rotation, each way"] = 10.0

@@ -113,7 +113,9 @@ def make_method(experiment: Experiment, source: Source) -> Method:
             f"{e.attention} takes one size only: add --set training.small_side=null"
         )
     setting = Setting(
-        backbone=Backbone(e.backbone, source.train.shape, e.modules, e.attention, e.width, e.stem, e.activation),
+        backbone=Backbone(
+            e.backbone, source.train.shape, e.modules, e.attention, e.width, e.stem, e.activation, e.join
+        ),
         training=e.training,
         augment=Augment(source.mean, source.std, e.padding, source.mirror, e.degrees),
         budget=e.memory,

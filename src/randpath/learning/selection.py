@@ -17,6 +17,7 @@ from randpath.learning.method import Setting, Work
 from randpath.learning.objective import cross_entropy, distillation
 from randpath.learning.train import Key, Terms, Training, fit, predict
 from randpath.metrics import mean_class_accuracy
+from randpath.network.layers import Start
 from randpath.network.path import Path
 
 
@@ -28,6 +29,9 @@ class Job:
     training: Training
     weights: dict[str, Tensor]  # the network's state before the task: what P_fixed and a reused path need
     P_fixed: Path
+    P_before: Path  # the inference path of `weights`
+    P_last: Path  # the path trained last
+    start: Start  # what a new module begins from
     num_classes: int
     data: Dataset  # the task's images and the memory's
     val: Dataset
@@ -69,10 +73,11 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     torch.set_num_threads(threads)
     net = s.backbone.build(s.seed)
     net.load_weights(job.weights)
-    net.grow_head(job.num_classes)
-    net.to(s.device)
     P_tr = P ^ (P & job.P_fixed)
     P_ts = job.P_fixed | P
+    net.open(P_ts, job.P_before, job.P_last, job.start)
+    net.grow_head(job.num_classes)
+    net.to(s.device)
     params = net.train_only(P_tr)
     # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(s.device)

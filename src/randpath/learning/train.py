@@ -30,6 +30,8 @@ class Training:
 
     epochs: Annotated[int, at_least(1), "passes over the images of a task"] = 50
     first_factor: Annotated[float, at_least(0), "the first task gets so many times the epochs"] = 1.0
+    # The first task has nothing to keep; none: lr.
+    first_lr: Annotated[float | None, at_least(0), "the highest learning rate of the first task"] = None
     batch: Annotated[int, at_least(1), "images per step"] = (
         128  # the paper is silent; its protocol's repository has 128
     )
@@ -52,12 +54,17 @@ class Training:
         check(self, "training.")
 
     def of_task(self, k: int) -> "Training":
-        """With the number of epochs that task k gets.
+        """With the number of epochs and the learning rate that task k gets.
 
         >>> [Training(epochs=8, first_factor=2.25).of_task(k).epochs for k in (1, 2)]
         [18, 8]
+        >>> [Training(lr=0.02, first_lr=0.05).of_task(k).lr for k in (1, 2)]
+        [0.05, 0.02]
         """
-        return replace(self, epochs=max(1, round(self.first_factor * self.epochs))) if k == 1 else self
+        if k > 1:
+            return self
+        lr = self.lr if self.first_lr is None else self.first_lr
+        return replace(self, epochs=max(1, round(self.first_factor * self.epochs)), lr=lr)
 
     def lr_at(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole fit.
@@ -116,12 +123,12 @@ def fit(
     epoch, so that a search can stop weak candidates.
     """
     device = next(iter(params.values())).device
-    _train_mode(net, params, len(data))
+    train_mode(net, params, len(data))
     run = _Run(net, params, training, extra, place)
     steps = len(batch_indices(len(data), training.batch, *key, "batches", 0))
     last_epoch = training.epochs if until is None else min(until, training.epochs)
     while run.epoch < last_epoch:
-        _train_mode(net, params, len(data))  # validation may have left it in eval mode
+        train_mode(net, params, len(data))  # validation may have left it in eval mode
         indices = batch_indices(len(data), training.batch, *key, "batches", run.epoch)[run.step :]
         for x, y in data.batches(indices):
             step = run.epoch * steps + run.step
@@ -152,7 +159,7 @@ def fit(
     return run.log
 
 
-def _train_mode(net: nn.Module, params: Mapping[str, nn.Parameter], n: int) -> None:
+def train_mode(net: nn.Module, params: Mapping[str, nn.Parameter], n: int) -> None:
     """Train mode, but eval mode for every module none of whose own parameters are trained: its batch-norm stands still.
 
     One image has no batch statistics: then all stay in eval mode.

@@ -20,8 +20,8 @@ from randpath.learning.saturation import saturation
 from randpath.learning.selection import Job, Trial, best, random_search
 from randpath.learning.whitening import fit_stem
 from randpath.network.fold import Folded, fold
-from randpath.network.layers import PathNetwork
-from randpath.network.path import Path, candidates
+from randpath.network.layers import PathNetwork, Start
+from randpath.network.path import Path, candidates, last_layers
 from randpath.settings import above, at_least, check
 
 
@@ -71,6 +71,8 @@ class RPS:
     controller: Annotated[Literal["switch", "ratio"], "phi of the paper, or by old / new classes (ours)"] = "switch"
     temperature: Annotated[float, above(0), "t_e of the distillation"] = 2.0
     balanced: Annotated[bool, "balanced softmax in L_ce (ours)"] = False
+    start: Annotated[Start, "what a new module begins from; copy and zero are ours"] = "fresh"
+    open_layers: Annotated[int | None, at_least(1), "so many last layers get a new module; null: all"] = None
 
     def __post_init__(self) -> None:
         check(self, "options.")
@@ -106,7 +108,11 @@ class RPS:
         self.memory.require_room(task.num_classes)
         if self.k == 0 or self.k in S:
             P_fixed = self.P_ts
-            paths = candidates(self.N, P_fixed, rng(self.setting.seed, "paths", k))
+            draw = rng(self.setting.seed, "paths", k)
+            if self.open_layers is None or self.k == 0:
+                paths = candidates(self.N, P_fixed, draw)
+            else:
+                paths = last_layers(self.N, self.open_layers, self.P, P_fixed, draw)
         else:
             P_fixed, paths = self.P_fixed, [self.P]
         unchosen = not len(self._val(task))
@@ -129,6 +135,9 @@ class RPS:
             training=s.training.of_task(begun.k),
             weights=begun.weights,
             P_fixed=begun.P_fixed,
+            P_before=self.P_ts,
+            P_last=self.P,
+            start=self.start,
             num_classes=task.num_classes,
             data=data,
             val=self._val(task),

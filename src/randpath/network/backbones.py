@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from randpath.errors import UsageError
 from randpath.network.heads import HeadKind
-from randpath.network.layers import Attention, PathAttention, PathLayer, PathNetwork
+from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork
 from randpath.network.seeded import seeded
 from randpath.network.stem import Whitening
 
@@ -72,6 +72,7 @@ class Backbone:
     width: int | None = None  # none: the backbone's own
     stem: Stem = "learned"  # "whiten": fixed filters in place of the first layer
     activation: Activation = "relu"
+    join: Join = "sum"  # of the last layer
     head: HeadKind = "linear"
 
     def build(self, seed: int) -> PathNetwork:
@@ -118,6 +119,7 @@ def _assemble(
                 None if part.after is None else part.after(),
                 attention,
                 ACTIVATIONS[spec.activation](),
+                spec.join if l == len(parts) - 1 else "sum",
             )
         )
     return PathNetwork(layers, pool, features, seed, stem, spec.head)

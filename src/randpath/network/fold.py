@@ -4,8 +4,8 @@ Batch-norm is folded into the convolution before it. The active modules of a lay
 
     sum_m f_m(x) = [B_1 .. B_n] g([A_1; ..; A_n] x),
 
-A stacked by outputs, B by inputs. The attention layer needs each module's own output, so there B stays apart, as a
-grouped convolution.
+A stacked by outputs, B by inputs. A layer with attention, or one that concatenates, needs each module's own output, so
+there B stays apart, as a grouped convolution.
 """
 
 import copy
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from randpath.network.layers import PathAttention, PathLayer, PathNetwork
+from randpath.network.layers import PathAttention, PathLayer, PathNetwork, joined
 from randpath.network.path import Path
 
 Affine = nn.Conv2d | nn.Linear
@@ -28,7 +28,8 @@ class FoldedLayer(nn.Module):
     def __init__(self, layer: PathLayer, row: tuple[bool, ...]):
         super().__init__()
         active = [m for m, on in enumerate(row) if on]
-        self.apart = active if layer.attention is not None else []
+        self.join = layer.join
+        self.apart = active if layer.attention is not None or layer.join == "concat" else []
         chains = [_without_batch_norm(layer.parallel[m]) for m in active]
         self.merged = _merge(chains, apart=bool(self.apart)) if chains else None
         self.skip = None if layer.skip is None else nn.Sequential(*_without_batch_norm(layer.skip))
@@ -37,16 +38,15 @@ class FoldedLayer(nn.Module):
         self.after = copy.deepcopy(layer.after)
 
     def forward(self, x: Tensor) -> Tensor:
-        total = None if self.skip is None else self.skip(x)
+        skip = None if self.skip is None else self.skip(x)
+        outputs: list[Tensor] = []
         if self.merged is not None:
             T = self.merged(x)
+            outputs = [T] if not self.apart else list(T.chunk(len(self.apart), dim=1))
             if self.attention is not None:
-                parts = dict(zip(self.apart, T.chunk(len(self.apart), dim=1)))
-                weights = self.attention(parts)
-                T = sum(weights[m] * part for m, part in parts.items())
-            total = T if total is None else total + T
-        assert total is not None
-        y: Tensor = self.activation(total)
+                weights = self.attention(dict(zip(self.apart, outputs)))
+                outputs = [weights[m] * part for m, part in zip(self.apart, outputs)]
+        y: Tensor = self.activation(joined(outputs, skip, self.join))
         return y if self.after is None else self.after(y)
 
 

@@ -12,6 +12,8 @@ from randpath.network.path import Path
 from randpath.network.stem import Whitening
 
 Attention = Literal["peak", "mean", "conv", "channel", "none"]
+Join = Literal["sum", "concat"]
+Start = Literal["fresh", "copy", "zero"]
 
 
 class PathAttention(nn.Module):
@@ -53,7 +55,10 @@ class PathAttention(nn.Module):
 
 
 class PathLayer(nn.Module):
-    """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling; act is the ReLU in the paper."""
+    """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling; act is the ReLU in the paper.
+
+    join "concat", ours: act(skip(x) + tau_m * module_m(x)) of each m that is on, side by side, in the order of m.
+    """
 
     def __init__(
         self,
@@ -62,8 +67,10 @@ class PathLayer(nn.Module):
         after: nn.Module | None = None,
         attention: PathAttention | None = None,
         activation: nn.Module | None = None,
+        join: Join = "sum",
     ):
         super().__init__()
+        self.join = join
         self.activation = nn.ReLU() if activation is None else activation
         self.parallel = nn.ModuleList(parallel)
         self.skip = skip
@@ -75,14 +82,22 @@ class PathLayer(nn.Module):
         if self.attention is not None:
             weights = self.attention(outputs)
             outputs = {m: weights[m] * T for m, T in outputs.items()}
-        terms = list(outputs.values()) + ([self.skip(x)] if self.skip is not None else [])
-        if not terms:
-            raise ValueError("a layer without a skip needs at least one module that is on")
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        y: Tensor = self.activation(total)
+        skip = None if self.skip is None else self.skip(x)
+        y: Tensor = self.activation(joined(list(outputs.values()), skip, self.join))
         return y if self.after is None else self.after(y)
+
+
+def joined(outputs: list[Tensor], skip: Tensor | None, join: Join) -> Tensor:
+    """Modules' outputs and the skip as the input of the activation."""
+    if join == "concat":
+        return torch.cat(outputs if skip is None else [T + skip for T in outputs], dim=1)
+    terms = outputs + ([] if skip is None else [skip])
+    if not terms:
+        raise ValueError("a layer without a skip needs at least one module that is on")
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
 
 
 class PathNetwork(nn.Module):
@@ -102,6 +117,7 @@ class PathNetwork(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.pool = pool
         self.seed = seed
+        self.num_features = num_features  # of each module of the last layer, if it concatenates them
         self.head = Head(head, num_features, seed)
 
     @property
@@ -138,6 +154,28 @@ class PathNetwork(nn.Module):
         """Rows for the classes up to `num_classes`; the old rows keep their bytes."""
         self.head.grow(num_classes)
 
+    @torch.no_grad()
+    def open(self, path: Path, before: Path, last: Path, start: Start) -> None:
+        """Begin the modules that `path` turns on and `before` had not; the network on `before` stays as it was.
+
+        fresh: as they were drawn. copy: with the weights of the module of `last`, the path trained last, in the same
+        layer. zero: as drawn, but adding nothing at first; so does a copy where outputs are summed, because the sum
+        would count twice. A layer that concatenates gets columns of zeros in the classifier for each new module.
+        """
+        if before:  # else it is the first path, which has nothing to begin from
+            for l, m in path ^ (path & before):  # noqa: E741
+                layer = self._layer(l)
+                if start == "copy":
+                    layer.parallel[m].load_state_dict(layer.parallel[last.rows[l].index(True)].state_dict())
+                if start == "zero" or (start == "copy" and layer.join == "sum"):
+                    _silence(layer.parallel[m])
+        if self._layer(self.L - 1).join == "concat":
+            old = [m for m, on in enumerate(before.rows[-1]) if on]
+            blocks = dict(zip(old, torch.split(self.head.weight.detach(), self.num_features, dim=1)))
+            zeros = self.head.weight.new_zeros(self.num_classes, self.num_features)
+            columns = [blocks.get(m, zeros) for m, on in enumerate(path.rows[-1]) if on]
+            self.head.weight = nn.Parameter(torch.cat(columns, dim=1))
+
     def train_only(self, trained: Path) -> dict[str, nn.Parameter]:
         """Make `trained`, the skips, the attention and the head learn, and nothing else; `fit` takes what is returned.
 
@@ -161,6 +199,9 @@ class PathNetwork(nn.Module):
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy `weights` into the present parameters (the copy keeps their alignment, and so their rounding)."""
+        features = weights["head.weight"].shape[1]
+        if features != self.head.num_features:  # the last layer concatenates, and another number of modules is on
+            self.head.weight = nn.Parameter(self.head.weight.new_zeros(self.num_classes, features))
         self.grow_head(len(weights["head.weight"]))
         present = self.state_dict()
         for name, tensor in weights.items():
@@ -174,3 +215,10 @@ class PathNetwork(nn.Module):
         layer = self.layers[index]
         assert isinstance(layer, PathLayer)
         return layer
+
+
+def _silence(module: nn.Module) -> None:
+    """Let the last step of a module give zeros: the scale and shift of its batch-norm, or its linear map."""
+    last = [step for step in module.modules() if isinstance(step, nn.BatchNorm2d | nn.Linear)][-1]
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)

@@ -1,5 +1,6 @@
 """Paths through L layers of M modules, and the paper's algebra on them (section 3.1.1)."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -68,6 +69,28 @@ class Path:
         if [len(row) for row in self.rows] != [len(row) for row in other.rows]:
             raise ValueError("paths of different networks")
         return zip(self.rows, other.rows)
+
+
+def last_layers(N: int, layers: int, last: Path, P_fixed: Path, rng: np.random.Generator) -> list[Path]:
+    """Up to N paths that turn on an unused module in each of the last `layers` layers and keep to `last` before them.
+
+    A layer whose modules are all used keeps to `last` too.
+
+    >>> last, P_fixed = Path.of([[1, 0], [1, 0]]), Path.of([[1, 0], [1, 0]])
+    >>> [p.to_lists() for p in last_layers(8, 1, last, P_fixed, np.random.default_rng(0))]
+    [[[1, 0], [0, 1]]]
+    """
+    L, M = len(last.rows), len(last.rows[0])
+    choices = []
+    for l, row in enumerate(last.rows):  # noqa: E741
+        unused = [m for m in range(M) if not P_fixed.rows[l][m]]
+        choices.append(unused if unused and l >= L - layers else [row.index(True)])
+    found: dict[Path, None] = {}
+    possible = math.prod(map(len, choices))
+    while len(found) < min(N, possible):
+        chosen = [unused[rng.integers(len(unused))] for unused in choices]
+        found[Path(tuple(tuple(m == i for m in range(M)) for i in chosen))] = None
+    return list(found)
 
 
 def candidates(N: int, P_fixed: Path, rng: np.random.Generator) -> list[Path]:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from randpath.errors import Damaged, DiskTrouble
+from randpath.errors import Damaged, DiskTrouble, UsageError
+from randpath.storage import inside
 from randpath.storage.encoding import BAD, MANIFEST, MAX_DOCUMENT, MAX_HEADER, check_name
 from randpath.storage.encoding import FORMAT as FORMAT
 from randpath.storage.encoding import encode_document as encode_document
@@ -42,6 +43,7 @@ class Saved:
 
     tensors: dict[str, dict[str, Tensor]]
     documents: dict[str, Any]
+    digest: str = ""  # SHA-256 of the manifest, and so of everything
 
 
 # ---- the five file operations: everything that must last goes through them, so that a test can replace them
@@ -49,43 +51,28 @@ class Saved:
 
 def write_file(path: Path, data: bytes, twin: Path | None = None) -> None:
     """Write a file through to the disk; a `twin` on the disk with the same bytes is hard-linked instead."""
-    if twin is not None and twin.is_file() and twin.stat().st_size == len(data) and twin.read_bytes() == data:
-        with contextlib.suppress(OSError):  # a filesystem without links, or too many of them
-            os.link(twin, path)
-            return
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    if twin is None or not _holds(twin, data) or not inside.link(twin, path):
+        inside.write(path, data)
 
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory last; Windows has no such call and needs none."""
-    if os.name == "nt":
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    inside.sync(path)
 
 
 def rename(source: Path, target: Path) -> None:
     """Give a finished file or directory its name, at once and whole."""
-    source.replace(target)
+    inside.rename(source, target)
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a tree."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    """Remove a file, a link or a tree; never what a link leads to."""
+    inside.remove(path)
 
 
 def make_directory(path: Path) -> None:
     """Make one directory; an existing one will do."""
-    path.mkdir(exist_ok=True)
+    inside.make_folder(path)
 
 
 # ---- save
@@ -112,7 +99,7 @@ def save(
     """
     check_name(name)
     target = directory / name
-    if target.exists():
+    if inside.kind(target) is not None:
         raise ValueError(f"{target} is there already; the name of a save is used once")
 
     def files() -> Iterator[tuple[str, bytes]]:  # one at a time: the largest is the only one in memory
@@ -122,7 +109,7 @@ def save(
             yield f"{key}.json", encode_document(document)
 
     def commit() -> None:
-        if not target.exists():  # else only the last sync of an earlier try failed
+        if inside.kind(target) is None:  # else only the last sync of an earlier try failed
             ensure_directory(directory)
             clear(directory)
             temporary = directory / (TEMPORARY + name)
@@ -157,6 +144,8 @@ def prune(directory: Path, keep: int, always: Collection[str] = ()) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write one file as one transaction, over an earlier version if there is one."""
+    if inside.kind(path) not in ("file", None) and not path.is_symlink():  # a link is replaced, not followed
+        raise UsageError(f"{path} is there, and not a regular file", where=str(path), next="choose another name")
 
     def commit() -> None:
         ensure_directory(path.parent)
@@ -185,7 +174,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor | np.ndarray[Any, Any
 
 def ensure_directory(directory: Path) -> None:
     """Make a directory and its parents, so that they last."""
-    if not directory.is_dir():
+    try:
+        with inside.folder(directory):
+            pass
+    except FileNotFoundError:
         if directory.parent != directory:
             ensure_directory(directory.parent)
         make_directory(directory)
@@ -199,8 +191,9 @@ def discard(path: Path) -> None:
 
 def clear(directory: Path) -> None:
     """Remove what an interrupted writer left; for the one writer alone."""
-    for path in sorted(directory.glob(TEMPORARY + "*")):
-        remove(path)
+    for name in inside.listing(directory):
+        if name.startswith(TEMPORARY):
+            remove(directory / name)
 
 
 def need_space(directory: Path, needed: int) -> None:
@@ -218,10 +211,19 @@ def _try_thrice(commit: Callable[[], None], target: Path, needed: Callable[[], i
             return
         except OSError as error:
             if pause is None:
-                free = _free_bytes(target.parent)
-                room = f"{needed():,} bytes needed, {'unknown' if free is None else format(free, ',')} free"
+                room = f"{needed():,} bytes needed, {_free(target.parent)} free"
                 raise DiskTrouble(f"cannot write {target}: {error.strerror or error}; {room}") from error
             time.sleep(pause)
+
+
+def _free(directory: Path) -> str:
+    """The free bytes, or that there is room for no more files, however short: a disk can run out of either."""
+    with contextlib.suppress(OSError, AttributeError):  # Windows has no statvfs
+        found = os.statvfs(directory)
+        if found.f_files and not found.f_favail:
+            return "no further file (inodes are used up)"
+    free = _free_bytes(directory)
+    return "unknown" if free is None else format(free, ",")
 
 
 def _free_bytes(directory: Path) -> int | None:
@@ -240,22 +242,22 @@ def load(path: Path) -> Saved:
     A file that is missing, added, a link, of another size or of other content is refused.
     """
     try:
-        if path.is_symlink() or not path.is_dir():
+        if inside.kind(path) != "folder":
             raise Damaged(f"{path} is not a directory")
-        with os.scandir(path) as entries:
-            present = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
-        if odd := sorted(name for name, regular in present.items() if not regular):
+        present = inside.listing(path)
+        if odd := [name for name, kind in present.items() if kind != "file"]:
             raise Damaged(f"{path / odd[0]} is not a regular file")
         if MANIFEST not in present:
             raise Damaged(f"{path} has no {MANIFEST}")
-        listed = parse_manifest(_read(path / MANIFEST, MAX_HEADER))
+        manifest = inside.read(path / MANIFEST, MAX_HEADER)
+        listed = parse_manifest(manifest)
         if differ := sorted(set(listed) ^ (set(present) - {MANIFEST})):
             raise Damaged(f"{path / differ[0]} is {'missing' if differ[0] in listed else 'not in the manifest'}")
         tensors, documents = {}, {}
         for name, (sha256, size) in listed.items():
-            if (path / name).stat().st_size != size:
-                raise Damaged(f"{path / name} has {(path / name).stat().st_size:,} bytes, not {size:,}")
-            data = _read(path / name, size)
+            if (found := inside.size(path / name)) != size:
+                raise Damaged(f"{path / name} has {found:,} bytes, not {size:,}")
+            data = inside.read(path / name, size)
             if hashlib.sha256(data).hexdigest() != sha256:
                 raise Damaged(f"{path / name} has changed since it was written")
             key, _, kind = name.rpartition(".")
@@ -264,7 +266,7 @@ def load(path: Path) -> Saved:
             else:
                 tensors[key] = parse_tensors(data)
     except FileNotFoundError as error:
-        raise Damaged(f"{error.filename} is missing") from error
+        raise Damaged(f"{path / str(error.filename)} is missing") from error
     except OSError as error:
         if error.errno == errno.EIO:  # a bad sector: as good as a changed byte
             raise Damaged(f"{path} cannot be read: {error.strerror}") from error
@@ -273,15 +275,13 @@ def load(path: Path) -> Saved:
         if str(path) in str(error):
             raise
         raise Damaged(f"{path}: {error}") from error
-    return Saved(tensors, documents)
+    return Saved(tensors, documents, hashlib.sha256(manifest).hexdigest())
 
 
 def names(directory: Path) -> list[str]:
     """The names of the saves in a directory, oldest first."""
-    if not directory.is_dir():
-        return []
-    found = (path.name for path in directory.iterdir() if path.is_dir())
-    return sorted(name for name in found if not name.startswith(".") and BAD not in name)
+    found = (name for name, kind in inside.listing(directory).items() if kind == "folder")
+    return [name for name in found if not name.startswith(".") and BAD not in name]
 
 
 def latest(directory: Path, tell: Callable[[str], object] = warnings.warn) -> tuple[str, Saved] | None:
@@ -297,7 +297,7 @@ def latest(directory: Path, tell: Callable[[str], object] = warnings.warn) -> tu
             tell(f"{error}; set aside as {aside.name}, going back to the save before it")
         else:
             return name, saved
-    if bad := sorted(path.name for path in directory.glob("*" + BAD + "*")):
+    if bad := [name for name in inside.listing(directory) if BAD in name]:
         raise Damaged(f"every save in {directory} is damaged: {', '.join(bad)}")
     return None
 
@@ -305,19 +305,19 @@ def latest(directory: Path, tell: Callable[[str], object] = warnings.warn) -> tu
 def set_aside(path: Path) -> Path:
     """Rename a damaged save to NAME.bad, where nobody takes it for a good one; returns its new name."""
     numbers = ("", *range(2, 10_000))
-    aside = next(p for number in numbers if not (p := path.with_name(f"{path.name}{BAD}{number}")).exists())
+    aside = next(p for number in numbers if not inside.kind(p := path.with_name(f"{path.name}{BAD}{number}")))
     _try_thrice(lambda: rename(path, aside), aside, lambda: 0)
     return aside
 
 
 def read_document(path: Path) -> Any:
     """Read one JSON document; raises Damaged, or FileNotFoundError."""
-    return parse_document(_read(path, MAX_DOCUMENT))
+    return parse_document(inside.read(path, MAX_DOCUMENT))
 
 
 def read_lines(path: Path) -> list[Any]:
     """Read a .jsonl file; raises Damaged, or FileNotFoundError."""
-    return [parse_document(line) for line in _read(path, MAX_DOCUMENT).splitlines()]
+    return [parse_document(line) for line in inside.read(path, MAX_DOCUMENT).splitlines()]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -325,9 +325,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return parse_tensors(path.read_bytes())
 
 
-def _read(path: Path, limit: int) -> bytes:
-    with path.open("rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise Damaged(f"{path} has more than {limit:,} bytes")
-    return data
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether a file is there and has these bytes."""
+    if inside.kind(path) != "file" or inside.size(path) != len(data):
+        return False
+    return inside.read(path, len(data)) == data

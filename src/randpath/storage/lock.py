@@ -10,33 +10,51 @@ from pathlib import Path
 
 import filelock
 
-from randpath.errors import DiskTrouble, Locked
+from randpath.errors import Damaged, DiskTrouble, Locked
+from randpath.storage import inside
+
+NAMES = ("lock", "lock.json")
 
 
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Be the one writer in a directory; raises Locked, naming who is. Freed by death, however sudden."""
-    holder = directory / "lock.json"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file_lock = filelock.FileLock(directory / "lock", timeout=0.5)
+    """Be the one writer in a directory, and hold it; raises Locked, naming who is. Freed by death, however sudden."""
+    with contextlib.ExitStack() as stack:
         try:
-            file_lock.acquire(poll_interval=0.05)
-        except filelock.Timeout:
-            who = "another process"
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # it may be writing it just now
-                note = json.loads(holder.read_text())
-                who = f"process {note['pid']} on {note['host']}, since {note['since']},"
-            raise Locked(f"{who} is working in {directory}") from None
-        try:
-            note = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            holder.write_text(json.dumps(note))
-        except BaseException:
-            file_lock.release()
-            raise
-    except OSError as error:
-        raise DiskTrouble(f"cannot lock {directory}: {error.strerror or error}") from error
-    try:
+            is_new = not directory.exists()
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(inside.held(directory, writing=True))
+            _take(directory, stack)
+        except OSError as error:
+            raise DiskTrouble(f"cannot lock {directory}: {error.strerror or error}") from error
+        if is_new:
+            stack.callback(_leave_nothing, directory)
+        inside.refuse_links_below(directory / "work")  # worker processes write there
         yield
-    finally:
-        file_lock.release()
+
+
+def _take(directory: Path, stack: contextlib.ExitStack) -> None:
+    file, holder = (directory / name for name in NAMES)
+    if inside.kind(file) not in ("file", None):
+        raise Damaged(f"{file} is not a regular file", where=str(file), next=f"look at {file}")
+    file_lock = filelock.FileLock(file, timeout=0.5)
+    try:
+        file_lock.acquire(poll_interval=0.05)
+    except filelock.Timeout:
+        who = "another process"
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, Damaged):  # it may be writing it just now
+            note = json.loads(inside.read(holder, 10_000))
+            who = f"process {note['pid']} on {note['host']}, since {note['since']},"
+        raise Locked(f"{who} is working in {directory}") from None
+    stack.callback(file_lock.release)
+    note = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    inside.write(holder, json.dumps(note).encode())
+
+
+def _leave_nothing(directory: Path) -> None:
+    """Remove a directory that was made for this lock, if nothing came into it; still locked."""
+    with contextlib.suppress(OSError, DiskTrouble):
+        if set(inside.listing(directory)) <= set(NAMES):
+            for name in reversed(NAMES):
+                inside.remove(directory / name)
+            directory.rmdir()

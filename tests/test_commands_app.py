@@ -1,0 +1,37 @@
+"""What a command ends in: a sentence and an exit code for a user's mistake, a traceback and 1 for a bug of ours."""
+
+import subprocess
+import sys
+
+import pytest
+
+from randpath import errors
+
+RAISING = """
+import sys
+from randpath import errors
+from randpath.commands import app, bench
+def _check_recipe(name): raise {error}
+bench._check_recipe = _check_recipe
+app.main(["bench", "digits_5"])
+"""
+
+
+def ended(error: str) -> "subprocess.CompletedProcess[str]":
+    """How a command ends when something inside raises this."""
+    return subprocess.run([sys.executable, "-c", RAISING.format(error=error)], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("error", ["ValueError('from inside')", "KeyError('from inside')"])
+def test_a_bug_shows_its_traceback_and_exits_with_1(error):
+    done = ended(error)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "from inside" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["UsageError", "DataError", "DeviceMissing", "Locked", "DiskTrouble"])
+def test_a_mistake_ends_in_its_sentence_and_its_exit_code(kind):
+    done = ended(f"errors.{kind}('what happened', kept='all [of] it', next='do this')")
+    assert done.returncode == getattr(errors, kind).exit_code > 1
+    assert done.stderr.split("\n") == ["randpath: what happened", "  kept: all [of] it", "  next: do this", ""]
