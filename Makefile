@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Threads wait asleep, not spinning: tests and tools run side by side (docs/reliability.md).
+export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: setup demo test test-faults tables bench-speed lint
 
@@ -13,6 +15,7 @@ setup: .venv/ready
 demo: setup
 	rm -rf runs/demo
 	$(BIN)/randpath bench digits_5 --out runs/demo
+	$(BIN)/randpath report runs/demo
 
 lint: setup
 	$(BIN)/ruff check .
@@ -30,4 +33,4 @@ tables: setup
 	$(BIN)/python -m randpath.report.tables
 
 bench-speed: setup
-	for name in augment check checkpoint files fisher learn; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in augment check checkpoint files fisher learn threads; do $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,8 @@ from randpath.errors import Changed, DeviceMissing, Stopped
 from randpath.learning.train import Training
 from randpath.report.record import result_of
 from randpath.storage import checkpoint
+from tests.commands import run as run_command
+from tests.commands import start, stop_after
 
 TINY = Experiment(
     recipe="tiny",
@@ -90,7 +91,7 @@ def test_a_process_pool_gives_the_same_bytes_also_when_a_worker_is_killed(tmp_pa
     with Processes(2) as pool:
 
         class KillOnce:
-            tick = pool.tick
+            tick = staticmethod(pool.tick)
             cpu_seconds = 0.0
 
             def map(self, function, arguments):
@@ -147,7 +148,7 @@ def test_what_a_run_costs_is_recorded(tmp_path):
 def test_a_finished_run_is_only_read(tmp_path, reference, monkeypatch):
     run(TINY, tmp_path)
     document = (tmp_path / "experiment.json").read_bytes()
-    monkeypatch.setattr("randpath.bench.run.commit", lambda: "another")
+    monkeypatch.setattr("randpath.bench.begin.commit", lambda: "another")
     assert len(run(TINY, tmp_path)) == 3
     assert digest(tmp_path) == reference
     assert (tmp_path / "experiment.json").read_bytes() == document
@@ -206,7 +207,7 @@ def test_without_validation_all_images_train_one_candidate_and_fill_the_memory(t
 def test_another_environment_is_refused_unless_inexact(tmp_path, monkeypatch):
     next(steps(TINY, tmp_path))
     now = environment()
-    monkeypatch.setattr("randpath.bench.run.environment", lambda: {**now, "torch": "2.0.0"})
+    monkeypatch.setattr("randpath.bench.begin.environment", lambda: {**now, "torch": "2.0.0"})
     with pytest.raises(Changed, match=r"torch: '.*' then, '2.0.0' now"):
         run(TINY, tmp_path)
     assert len(run(TINY, tmp_path, inexact=True)) == 3
@@ -263,43 +264,25 @@ def test_the_baselines_run_and_the_result_is_complete(tmp_path, method):
     assert recorded["switched"] == [None] * 3
 
 
-def randpath(*arguments: str, cwd: Path, interrupt: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run a command as a person would; `interrupt` presses Ctrl-C a second after the run has begun."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "randpath", *arguments],
-        cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        if interrupt:
-            while not (cwd / arguments[-1] / "experiment.json").exists() and process.poll() is None:
-                time.sleep(0.05)
-            time.sleep(1.0)
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
 SLOW = """
 from dataclasses import replace
 from randpath.bench.experiment import Experiment
 from randpath.learning.train import Training
-paper = Experiment(recipe="slow", dataset="digits", tasks=2, backbone="mlp", width=16, modules=2, memory=60,
-                   training=Training(epochs=25, batch=16), options={"N": 1})
+paper = Experiment(recipe="slow", dataset="digits", tasks=(2, 8), backbone="mlp", width=16, modules=2, memory=60,
+                   training=Training(epochs=5, batch=16), options={"N": 1})
 tuned = replace(paper, variant="tuned")
 """
 
 
 def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
-    assert randpath("bench", "slow.py", "--out", "whole", cwd=tmp_path).returncode == 0
-    cut = randpath("bench", "slow.py", "--out", "cut", cwd=tmp_path, interrupt=True)
-    assert cut.returncode == 130, cut.stderr
-    assert "randpath resume cut" in cut.stderr
-    again = randpath("resume", "cut", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    code, said = stop_after(start("bench", "slow.py", "--out", "cut", cwd=tmp_path), "task 1 of 2", signal.SIGINT)
+    assert code == 130, said
+    assert "randpath resume cut" in said
+    run_command("bench", "slow.py", "--out", "whole", cwd=tmp_path)
+    run_command("resume", "cut", cwd=tmp_path)
     assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
-    finished = randpath("resume", "cut", cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    assert "accuracy" in finished.stdout, "a finished run shows its table again"
+    assert "accuracy" in run_command("resume", "cut", cwd=tmp_path), "a finished run shows its table again"
     assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
 
 
@@ -318,10 +301,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(tmp_path):
     ],
 )
 def test_mistakes_end_in_a_sentence_and_an_exit_code(arguments, code, says, tmp_path):
-    done = randpath(*arguments, cwd=tmp_path)
-    assert done.returncode == code, done.stderr
-    assert says in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    assert says in " ".join(run_command(*arguments, code=code, cwd=tmp_path).split())
 
 
 def test_help_imports_no_torch():
@@ -335,6 +315,4 @@ def test_help_imports_no_torch():
 
 def test_bench_refuses_a_directory_that_holds_a_run(tmp_path):
     next(steps(TINY, tmp_path / "held"))
-    done = randpath("bench", "digits_5", "--out", "held", cwd=tmp_path)
-    assert done.returncode == 64
-    assert "randpath resume held" in done.stderr
+    assert "randpath resume held" in run_command("bench", "digits_5", "--out", "held", code=64, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""The commands, as a person types them: real processes, real pictures (CIFAR-100 as PNG files where it is there)."""
+"""The commands on models, as a person types them, on PNG files: coloured digits, and CIFAR-100 where it is there."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,47 +14,34 @@ from PIL import Image
 
 from randpath.data import named
 from randpath.data.dataset import Arrays
-from randpath.errors import DataError
 from randpath.model import versions
 from randpath.storage.lock import lock
+from tests.commands import interrupt, run, run_json
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
-
-
-def start(*arguments: object) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "randpath", *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
-    )  # fmt: skip
+Pictures = tuple[Arrays, tuple[str, ...]]  # and the names of their classes
 
 
-def run(*arguments: object, code: int = 0) -> str:
-    process = start(*arguments)
-    try:
-        out, err = process.communicate(timeout=900)
-    finally:
-        process.kill()
-    assert process.returncode == code, (process.returncode, out, err)
-    assert "Traceback" not in err, err
-    return out if code == 0 or "--json" in arguments else out + err
+def coloured_digits() -> Pictures:
+    """The embedded digits in three colours: 30 classes, "red-0" to "blue-9"."""
+    digits = named.load("digits").train
+    assert isinstance(digits, Arrays)
+    colours = np.eye(3, dtype=np.uint8)
+    items = np.concatenate([digits.items * colour for colour in colours])  # (n, 8, 8, 1) * (3,)
+    labels = np.concatenate([digits.labels + 10 * c for c in range(3)])
+    return Arrays(items, labels), tuple(f"{colour}-{d}" for colour in ("red", "green", "blue") for d in range(10))
 
 
-def run_json(*arguments: object, code: int = 0):
-    return json.loads(run(*arguments, "--json", code=code))
-
-
-@pytest.fixture(scope="module")
-def cifar() -> tuple[Arrays, tuple[str, ...]]:
-    try:
-        source = named.load("cifar100", Path.home() / "randpath-data")
-    except DataError:
-        pytest.skip("CIFAR-100 is not on this machine: randpath data cifar100")
+@pytest.fixture(scope="module", params=["digits", "cifar100"])
+def pictures(request, real_data) -> Pictures:
+    if request.param == "digits":
+        return coloured_digits()
+    source = named.load("cifar100", real_data("cifar100"))
     assert isinstance(source.train, Arrays)
     return source.train, source.class_names
 
 
-def png_folder(folder: Path, cifar: tuple[Arrays, tuple[str, ...]], classes: range, count: int, start: int = 0) -> Path:
-    images, names = cifar
+def png_folder(folder: Path, pictures: Pictures, classes: range, count: int, start: int = 0) -> Path:
+    images, names = pictures
     for c in classes:
         place = folder / names[c]
         place.mkdir(parents=True)
@@ -71,11 +57,11 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def grown(cifar, tmp_path_factory) -> Path:
+def grown(pictures, tmp_path_factory) -> Path:
     """A model of 10, then 5, then 1 class; the answers of each learn beside it."""
     place = tmp_path_factory.mktemp("grown")
     for name, classes in (("ten", range(10)), ("five", range(10, 15)), ("one", range(15, 16))):
-        png_folder(place / name, cifar, classes, 12)
+        png_folder(place / name, pictures, classes, 12)
         answer = run_json("learn", place / "model", place / name, "--epochs", 2, "--budget", 100)
         (place / f"{name}.json").write_text(json.dumps(answer))
         if name == "five":
@@ -83,7 +69,7 @@ def grown(cifar, tmp_path_factory) -> Path:
     return place
 
 
-def test_learn_ten_then_five_then_one(grown, cifar):
+def test_learn_ten_then_five_then_one(grown, pictures):
     answers = [json.loads((grown / f"{name}.json").read_text()) for name in ("ten", "five", "one")]
     keys = {"version", "classes_added", "accuracy_new", "accuracy_old", "dropped", "saturation", "megabytes"}
     assert all(set(answer) == keys for answer in answers)
@@ -93,78 +79,79 @@ def test_learn_ten_then_five_then_one(grown, cifar):
     assert 0 <= answers[2]["accuracy_old"] <= 1
     facts = run_json("info", grown / "model")
     assert set(facts) == {"classes", "tasks", "path_map", "saturation", "megabytes", "flops", "version"}
-    assert facts["classes"] == list(cifar[1][:16])
+    assert facts["classes"] == list(pictures[1][:16])
     assert (facts["version"], [task["k"] for task in facts["tasks"]]) == (3, [1, 2, 3])
     assert facts["flops"] > 1e6
     assert "training pictures are stored inside" in run("info", grown / "model")
 
 
-def test_evaluate(grown, cifar, tmp_path):
-    test = png_folder(tmp_path / "test", cifar, range(16), 3, start=100)
+def test_evaluate(grown, pictures, tmp_path):
+    test = png_folder(tmp_path / "test", pictures, range(16), 3, start=100)
     result = run_json("evaluate", grown / "model", test)
     assert set(result) == {"accuracy", "by_class", "forgetting", "confusion"}
-    assert set(result["by_class"]) == set(cifar[1][:16])
+    assert set(result["by_class"]) == set(pictures[1][:16])
     assert isinstance(result["forgetting"], float)
     assert sum(n for row in result["confusion"].values() for n in row.values()) == 48
     assert result["accuracy"] == pytest.approx(np.mean(list(result["by_class"].values())))
-    png_folder(tmp_path / "more", cifar, range(15, 18), 2)
+    png_folder(tmp_path / "more", pictures, range(15, 18), 2)
     told = run_json("evaluate", grown / "model", tmp_path / "more", code=65)
-    assert cifar[1][16] in told["error"]
+    assert pictures[1][16] in told["error"]
     assert "randpath learn" in told["next"]
 
 
-def test_predict(grown, cifar):
-    pictures = sorted((grown / "ten" / cifar[1][0]).iterdir())[:3]
-    result = run_json("predict", grown / "model", *pictures)
-    assert [one["file"] for one in result["predictions"]] == list(map(str, pictures))
+def test_predict(grown, pictures):
+    files = sorted((grown / "ten" / pictures[1][0]).iterdir())[:3]
+    result = run_json("predict", grown / "model", *files)
+    assert [one["file"] for one in result["predictions"]] == list(map(str, files))
     for one in result["predictions"]:
         assert set(one) == {"file", "label", "confidence", "unknown"}
-        assert one["label"] in cifar[1]
+        assert one["label"] in pictures[1]
         assert 0 < one["confidence"] <= 1
         assert one["unknown"] in (True, False)
-    assert str(pictures[0]) in run("predict", grown / "model", pictures[0])
+    assert str(files[0]) in run("predict", grown / "model", files[0])
 
 
 def test_rollback_restores_the_bytes_of_before(grown, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(grown / "model", model)
-    assert run_json("rollback", model) == {"version": 2, "undone": 3}
-    assert tree(model) == tree(grown / "before")
+    assert run_json("rollback", model) == {"version": 4, "undone": 3, "same_as": 2}
+    again, before = tree(versions.place(model, 4)), tree(versions.place(grown / "before", 2))
+    assert {name for name in before if again[name] != before[name]} == {"line.json", "MANIFEST.json"}
+    assert run_json("redo", model) == {"version": 5, "same_as": 3}
+    run("rollback", model)
     run("rollback", model)
     told = run_json("rollback", model, code=65)
     assert "oldest one kept" in told["error"]
     assert "--keep" in told["next"]
 
 
-def test_rename_keeps_what_was_learned_and_can_be_undone(grown, cifar, tmp_path):
+def test_rename_keeps_what_was_learned_and_can_be_undone(grown, pictures, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(grown / "model", model)
-    old = cifar[1][3]
+    old = pictures[1][3]
     run("rename", model, old, "[grizzly] Bär 🐻")
     facts = run_json("info", model)
     assert facts["classes"][3] == "[grizzly] Bär 🐻"
     assert "[grizzly] Bär 🐻" in facts["tasks"][0]["classes"]
-    names = ("weights.safetensors", "memory_train.safetensors")
-    assert all(
-        (versions.place(model, 3) / n).stat().st_ino == (versions.place(model, 4) / n).stat().st_ino for n in names
-    )
+    third, fourth = (tree(versions.place(model, number)) for number in (3, 4))
+    assert all(third[name] == fourth[name] for name in third if name.endswith(".safetensors"))
     assert "has no class" in run("rename", model, old, "x", code=64)
-    assert "a class already" in run("rename", model, "[grizzly] Bär 🐻", cifar[1][0], code=64)
+    assert "a class already" in run("rename", model, "[grizzly] Bär 🐻", pictures[1][0], code=64)
     run("rollback", model)
     assert run_json("info", model)["classes"][3] == old
 
 
-def test_pictures_of_seen_classes_are_counted_aloud(grown, cifar, tmp_path):
+def test_pictures_of_seen_classes_are_counted_aloud(grown, pictures, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(grown / "model", model)
-    png_folder(tmp_path / "more", cifar, range(15, 17), 6, start=50)
+    png_folder(tmp_path / "more", pictures, range(15, 17), 6, start=50)
     said = run("learn", model, tmp_path / "more", "--epochs", 1)
     assert "6 pictures are of classes seen before" in said
-    assert f"version 4: {cifar[1][16]}" in said
+    assert f"version 4: {pictures[1][16]}" in said
     assert f"to undo: randpath rollback {model}" in said
     assert "capacity: mu_sat" in said
     assert versions.kept(model) == [2, 3, 4]
-    png_folder(tmp_path / "again", cifar, range(2), 6, start=80)
+    png_folder(tmp_path / "again", pictures, range(2), 6, start=80)
     said = run("learn", model, tmp_path / "again", "--epochs", 1, "--keep", 1)
     assert "no new class; the present task went on" in said
     assert versions.kept(model) == [5]
@@ -202,13 +189,13 @@ def test_mistakes_end_in_a_sentence_and_an_exit_code(tmp_path, monkeypatch, caps
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_missing_device_bad_pictures_and_a_file_for_a_model(grown, cifar, tmp_path):
+def test_a_missing_device_bad_pictures_and_a_file_for_a_model(grown, pictures, tmp_path):
     told = run_json("predict", grown / "model", next((grown / "one").rglob("*.png")), "--device", "cuda", code=69)
     assert "cuda" in told["error"]
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     assert "broken.png" in run("predict", grown / "model", tmp_path / "broken.png", code=65)
-    png_folder(tmp_path / "folder", cifar, range(20, 22), 6)
-    (tmp_path / "folder" / cifar[1][20] / "zero.png").write_bytes(b"")
+    png_folder(tmp_path / "folder", pictures, range(20, 22), 6)
+    (tmp_path / "folder" / pictures[1][20] / "zero.png").write_bytes(b"")
     told = run_json("learn", tmp_path / "model", tmp_path / "folder", code=65)
     assert "zero.png" in told["error"]
     assert "--skip-bad" in told["next"]
@@ -218,29 +205,23 @@ def test_a_missing_device_bad_pictures_and_a_file_for_a_model(grown, cifar, tmp_
     assert "(65)" not in run("check", tmp_path / "folder", code=65)
 
 
-def test_an_interrupted_learn_goes_on_when_typed_again_and_ends_the_same(cifar, tmp_path):
-    folder = png_folder(tmp_path / "folder", cifar, range(3), 30)
-    command = ("learn", "MODEL", folder, "--epochs", 30)
+def test_an_interrupted_learn_goes_on_when_typed_again_and_ends_the_same(tmp_path, monkeypatch):
+    """A real signal at the fifth step, another one nine steps later."""
+    folder = png_folder(tmp_path / "folder", coloured_digits(), range(3), 30)
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    for model, number, code in ((stopped, signal.SIGINT, 130), (stopped, signal.SIGTERM, 143)):
-        process = start("learn", model, *command[2:])
-        deadline = time.monotonic() + 60
-        while not list(model.glob("lock.json")) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(4 if number == signal.SIGINT else 6)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-        if process.returncode == 0:
-            pytest.skip("this machine is too quick to be interrupted")
-        assert process.returncode == code, (out, err)
-        assert not versions.is_model(model)
-    run("learn", stopped, *command[2:])
-    run("learn", straight, *command[2:])
+    for steps, number, code in ((5, signal.SIGINT, 130), (9, signal.SIGTERM, 143)):
+        with monkeypatch.context() as patched:
+            interrupt(patched, steps, number)
+            told = run_json("learn", stopped, folder, "--epochs", 8, code=code)
+        assert set(told) == {"error", "where", "kept", "next"}
+        assert not versions.is_model(stopped)
+    run("learn", stopped, folder, "--epochs", 8)
+    run("learn", straight, folder, "--epochs", 8)
     assert tree(stopped) == tree(straight)
     assert not (stopped / "work").exists()
 
 
-def test_two_learns_at_once(grown, cifar, tmp_path):
+def test_two_learns_at_once(grown, pictures, tmp_path):
     """One runs; the other leaves within a second with 73, says who holds the model, and never imported torch."""
     model = tmp_path / "model"
     with lock(model):
@@ -250,7 +231,7 @@ def test_two_learns_at_once(grown, cifar, tmp_path):
             "except SystemExit as left: print(left.code, 'torch' in sys.modules, time.monotonic() - began < 1)\n"
         )
         arguments = [sys.executable, "-c", code, "learn", str(model), str(grown / "one"), "--json"]
-        process = subprocess.run(arguments, capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+        process = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     told, ended = process.stdout.splitlines()
     assert ended == "73 False True", process.stderr
     assert f"process {os.getpid()} on " in json.loads(told)["error"]

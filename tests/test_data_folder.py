@@ -170,7 +170,7 @@ def case(tmp_path: Path, name: str) -> Path:
         ("a loop of links", "self: link to a folder"),
         ("pictures without a class", "x.png: stray picture"),
         ("train and test share a picture", "in training and test"),
-        ("not UTF-8", r"\\udcff\\udcfe: odd name: not valid UTF-8"),
+        ("not UTF-8", r"\\udcff\\udcfe: odd name: is not valid UTF-8"),
     ],
 )
 def test_odd_trees(tmp_path: Path, name: str, outcome: int | str) -> None:

@@ -1,7 +1,7 @@
 """The published datasets: the real files where they are, and small trees in the same layout for those too large."""
 
 import gzip
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,6 @@ from randpath.data.dataset import Arrays, Source, file_changes
 from randpath.data.stream import TaskStream
 from randpath.errors import DataError
 from tests.pictures import put
-
-REAL = os.environ.get("RANDPATH_DATA", "")
-real = pytest.mark.skipif(not REAL, reason="RANDPATH_DATA is not set: no real data here")
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +47,8 @@ def test_digits() -> None:
 
 
 class TestRealFiles:
-    @real
-    def test_mnist(self) -> None:
-        source = named.load("mnist")
+    def test_mnist(self, real_data: Callable[[str], Path]) -> None:
+        source = named.load("mnist", real_data("mnist"))
         assert (len(source.train), len(source.test), source.train.shape) == (60_000, 10_000, (32, 32, 1))
         assert np.bincount(source.train.labels).tolist() == [
             5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949,
@@ -66,9 +62,8 @@ class TestRealFiles:
         assert not source.train.items[:, :2].any()
         assert not source.train.items[:, :, -2:].any()
 
-    @real
-    def test_cifar100(self) -> None:
-        source = named.load("cifar100")
+    def test_cifar100(self, real_data: Callable[[str], Path]) -> None:
+        source = named.load("cifar100", real_data("cifar100"))
         assert (len(source.train), len(source.test), source.train.shape) == (50_000, 10_000, (32, 32, 3))
         assert set(np.bincount(source.train.labels)) == {500}
         assert set(np.bincount(source.test.labels)) == {100}
@@ -79,9 +74,8 @@ class TestRealFiles:
         stream = TaskStream(source, 10, 1993, seed=0)
         assert (len(stream.task(1).train), len(stream.task(1).val), len(stream.test(10))) == (4500, 500, 1000)
 
-    @real
-    def test_svhn(self) -> None:
-        source = named.load("svhn")
+    def test_svhn(self, real_data: Callable[[str], Path]) -> None:
+        source = named.load("svhn", real_data("svhn"))
         assert source.train.shape == (32, 32, 3)
         counts = np.bincount(source.train.labels)
         if len(source.train) == 20_000:  # the part that lies on our machines

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-DATA = Path(os.environ.get("RANDPATH_DATA", Path.home() / "randpath-data"))
 
 
 @pytest.mark.parametrize(
@@ -20,10 +19,10 @@ DATA = Path(os.environ.get("RANDPATH_DATA", Path.home() / "randpath-data"))
     ],
     ids=lambda value: str(value[0]) if isinstance(value, list) else "",
 )
-def test_example(arguments, says):
-    if arguments[0] != "features.py" and not (DATA / "cifar100").is_dir():
-        pytest.skip("CIFAR-100 is not on this machine: randpath data cifar100")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANDPATH_DATA": str(DATA), "PYTHONWARNINGS": "error"}
+def test_example(arguments, says, real_data):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+    if arguments[0] != "features.py":
+        environment["RANDPATH_DATA"] = str(real_data("cifar100"))
     command = [sys.executable, str(EXAMPLES / arguments[0]), *arguments[1:]]
     process = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert process.returncode == 0, process.stderr

@@ -117,6 +117,14 @@ def test_the_first_task_gets_its_factor_of_epochs_except_in_joint_training():
         assert [max(line["epoch"] for line in one.epochs) for one in learned] == epochs, name
 
 
+def test_a_network_that_has_nothing_to_keep_has_a_learning_rate_of_its_own():
+    training = replace(setting().training, optimizer="sgd", lr=0.02, first_lr=0.05, halve_after=(), epochs=1)
+    for name, rates in (("rps", [0.05, 0.02]), ("rehearsal", [0.05, 0.02]), ("joint", [0.05, 0.05])):
+        method = METHODS[name](replace(setting(), training=training))
+        learned = [method.learn(one, Work()) for one in tasks(method, (2, 2))]
+        assert [one.epochs[0]["lr"] for one in learned] == rates, name
+
+
 def test_the_teacher_is_the_previous_state_on_the_previous_inference_path(monkeypatch):
     method = RPS(setting(), N=2, switch_every=1)
     jobs: list[Job] = []

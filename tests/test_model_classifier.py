@@ -227,10 +227,23 @@ def test_a_missing_device_is_named():
         quick(device="cuda").fit(*of(0, 1))
 
 
-def test_versions_share_what_did_not_change(tmp_path):
+def test_no_two_versions_share_a_file(tmp_path):
     model = quick().fit(*of(0, 1))
     model.save(tmp_path)
     model.save(tmp_path)
     first, second = (versions.place(tmp_path, n) / "weights.safetensors" for n in (1, 2))
-    assert first.stat().st_ino == second.stat().st_ino
+    assert first.read_bytes() == second.read_bytes()
+    assert first.stat().st_ino != second.stat().st_ino
     assert isinstance(first, Directory)
+
+
+def test_a_directory_of_another_model_is_not_written_to(tmp_path):
+    model = quick(epochs=1).fit(*of(0, 1))
+    assert model.save(tmp_path) == 1
+    with pytest.raises(ValueError, match="holds another model"):
+        quick(epochs=2).fit(*of(2, 3)).save(tmp_path)
+    grown = PathClassifier.load(tmp_path).partial_fit(*of(2))
+    assert grown.save(tmp_path) == 2
+    with pytest.raises(ValueError, match="has learned something else since"):
+        model.partial_fit(*of(3)).save(tmp_path)
+    assert versions.kept(tmp_path) == [1, 2]

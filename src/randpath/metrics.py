@@ -79,3 +79,39 @@ def top_accuracy(labels: ArrayLike, scores: ArrayLike, n: int = 5) -> float:
     """
     order = np.argsort(-np.asarray(scores), axis=1, kind="stable")[:, :n]
     return float(np.mean((order == np.asarray(labels)[:, None]).any(axis=1)))
+
+
+def forward_transfer(matrix: Sequence[Sequence[float]], alone: Sequence[float]) -> float | None:
+    """Mean over tasks j > 1 of (accuracy on task j just after learning it - accuracy of learning task j alone).
+
+    `alone[j]`: the accuracy that the same network reaches on task j's classes when it learns nothing else. The form of
+    Lopez-Paz and Ranzato (2017) tests a task before it is learned: there a classifier that grows has no logit for it.
+
+    >>> round(forward_transfer([[0.9], [0.7, 0.8], [0.8, 0.5, 0.9]], [0.9, 0.7, 0.95]), 3)
+    0.025
+    """
+    if len(alone) != len(matrix):
+        raise ValueError(f"{len(matrix)} tasks, but {len(alone)} accuracies of tasks learned alone")
+    if len(matrix) == 1:
+        return None
+    return float(np.mean([matrix[j][j] - alone[j] for j in range(1, len(matrix))]))
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean over seeds and the sample standard deviation (n - 1); none with one seed.
+
+    >>> mean_and_deviation([1.0, 2.0, 3.0]), mean_and_deviation([0.5])
+    ((2.0, 1.0), (0.5, None))
+    """
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return float(np.mean(values)), deviation
+
+
+def class_accuracies(counts: ArrayLike) -> list[float | None]:
+    """The accuracy within each class, from confusion counts[true, predicted]; none for a class without items.
+
+    >>> class_accuracies([[3, 1, 0], [0, 2, 0], [0, 0, 0]])
+    [0.75, 1.0, None]
+    """
+    c = np.asarray(counts)
+    return [float(row[i] / row.sum()) if row.sum() else None for i, row in enumerate(c)]

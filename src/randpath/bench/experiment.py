@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from randpath.errors import UsageError
+from randpath.learning.memory import Budget, Size, parse_size
 from randpath.learning.train import Training
 from randpath.network.backbones import Activation, Stem
 from randpath.network.layers import Attention, Join
@@ -48,7 +49,15 @@ class Experiment:
     padding: Annotated[int, at_least(0), "pixels that a crop may shift"] = 4
     degrees: Annotated[float, between(0, 180), "of rotation, each way"] = 10.0
     validation: Annotated[bool, "a tenth is held out, to choose paths on; false: all images train, and N is 1"] = True
-    memory: Annotated[int, at_least(0), "exemplars in the replay memory"] = 2000
+    memory: Annotated[
+        int | str,
+        that_is(
+            'a whole number of at least 0, or a size such as "6.1MB"',
+            lambda m: m >= 0 if isinstance(m, int) else parse_size(m) is not None,
+        ),
+        "exemplars in the replay memory; a size holds as many as fit, as lossy files",
+    ] = 2000
+    memory_quality: Annotated[int, between(1, 100), "of those files (WebP)"] = 90
     herding: Annotated[bool, "exemplars by herding instead of at random"] = False
     size: Annotated[int | None, at_least(1), "the side to which files are brought; null: the dataset's own"] = None
     skip_bad: Annotated[bool, "leave out the faulty files of a folder"] = False
@@ -61,6 +70,15 @@ class Experiment:
     def __post_init__(self) -> None:
         """Refuse what no run could use, with the name of the setting, before anything is written."""
         check(self)
+
+    @property
+    def budget(self) -> Budget:
+        """The memory's budget, in pictures or in bytes."""
+        if isinstance(self.memory, int):
+            return self.memory
+        size = parse_size(self.memory)
+        assert size is not None
+        return Size(size, self.memory_quality) if size else 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -100,7 +100,7 @@ def prepare(experiment: Experiment) -> tuple[TaskStream, Method]:
     cumulative = METHODS[e.method].cumulative
     stream = TaskStream(source, e.tasks, e.class_order, seed=e.seed, cumulative=cumulative, validation=e.validation)
     method = make_method(e, source)
-    Memory(e.memory).require_room(len(stream.class_names))  # now, not at the task that fills it
+    Memory(e.budget).require_room(len(stream.class_names))  # now, not at the task that fills it
     return stream, method
 
 
@@ -118,7 +118,7 @@ def make_method(experiment: Experiment, source: Source) -> Method:
         ),
         training=e.training,
         augment=Augment(source.mean, source.std, e.padding, source.mirror, e.degrees),
-        budget=e.memory,
+        budget=e.budget,
         herding=e.herding,
         seed=e.seed,
         device=e.device,

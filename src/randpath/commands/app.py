@@ -10,10 +10,12 @@ from rich.markup import escape
 
 from randpath.commands.ask import check, data, evaluate, export, info, predict
 from randpath.commands.bench import bench, methods, resume
-from randpath.commands.learn import learn, rename, rollback
+from randpath.commands.learn import learn, redo, rename, rollback
+from randpath.commands.report import report
+from randpath.engines import waiting
 from randpath.errors import DiskTrouble, RandpathError, UsageError
 
-COMMANDS = (learn, predict, evaluate, info, rollback, rename, export, check, data, bench, resume, methods)
+COMMANDS = (learn, predict, evaluate, info, rollback, redo, rename, export, check, data, bench, resume, report, methods)
 
 app = cyclopts.App(
     name="randpath",
@@ -27,6 +29,7 @@ for command in COMMANDS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with its exit code. A user's mistake ends in a sentence; a bug in its traceback and 1."""
+    waiting.choose()
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(arguments, exit_on_error=False, print_error=False)

@@ -10,6 +10,7 @@ from randpath.commands.reading import Json, capacity, open_model, picture_shape,
 from randpath.commands.terminal import Bar
 from randpath.errors import Damaged, DataError, UsageError
 from randpath.model import versions
+from randpath.names import shown
 from randpath.storage import checkpoint
 
 if TYPE_CHECKING:
@@ -57,9 +58,10 @@ def predict(model: Path, *images: Path, device: str = "cpu", as_json: Json = Fal
     ]
     if as_json:
         return print_json({"predictions": found})
-    width = max(len(one["file"]) for one in found)
+    width = max(len(shown(one["file"])) for one in found)
     for one in found:
-        print(f"{one['file']:{width}}  {one['confidence']:6.1%}  {one['label']}{'  (unknown?)' * one['unknown']}")
+        name = shown(str(one["label"]))
+        print(f"{shown(one['file']):{width}}  {one['confidence']:6.1%}  {name}{'  (unknown?)' * one['unknown']}")
     return 0
 
 
@@ -165,7 +167,7 @@ def info(model: Path, *, as_json: Json = False) -> int:
     print("whoever gets the model can see them")
     print(capacity(last))
     for task in tasks:
-        print(f"  task {task['k']}: {', '.join(map(str, task['classes']))}")
+        print(f"  task {task['k']}: {', '.join(shown(str(name)) for name in task['classes'])}")
     print("path map (layers down, modules across; the first task that used a module, . for none):")
     for row in facts["path_map"]:
         print("  " + " ".join(f"{cell or '.':>2}" for cell in row))
@@ -244,10 +246,9 @@ def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels
     from randpath.model.model import Model
 
     before: list[Model] = []
-    for number in versions.kept(model):
-        if number < version:
-            with contextlib.suppress(Damaged):
-                before.append(Model.restore(versions.load(model, number)))
+    for number in versions.before(model, version):
+        with contextlib.suppress(Damaged):
+            before.append(Model.restore(versions.load(model, number)))
     best: dict[int, float] = {}
     tasks = _task_of(now)
     present = {k: float(np.mean(guess[own] == labels[own])) for k in set(tasks) if (own := tasks[labels] == k).any()}

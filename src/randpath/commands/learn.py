@@ -1,18 +1,20 @@
 """The commands that change a model directory. torch is imported inside them, after the lock is taken."""
 
-import hashlib
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from randpath import names
 from randpath.commands.reading import Json, capacity, open_model, picture_shape, pictures_in, print_json, warn
 from randpath.commands.terminal import Bar, Stop
 from randpath.errors import DataError, RandpathError, UsageError
 from randpath.model import versions
-from randpath.storage import checkpoint
+from randpath.storage import checkpoint, inside
+from randpath.storage.lock import NAMES as LOCK
 from randpath.storage.lock import lock
 
 if TYPE_CHECKING:
@@ -60,65 +62,80 @@ def learn(
     as_json
         Print one JSON object.
     """
-    for name, value in (("--keep", keep), ("--epochs", epochs)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1, got {value}")
-    if budget is not None and budget < 0:
-        raise UsageError(f"--budget must be 0 or more, got {budget}")
-    if not folder.exists():
-        raise DataError(f"{folder} does not exist", where=str(folder))
+    for name, value, least in (("--keep", keep, 1), ("--epochs", epochs, 1), ("--budget", budget, 0)):
+        if value is not None and value < least:
+            raise UsageError(f"{name} must be at least {least}, got {value}")
     _refuse_foreign(model, folder)
     with lock(model), Stop() as stop, _kept(model):
-        from dataclasses import replace
-
-        from randpath.engines.serial import Serial
-        from randpath.errors import Stopped
-        from randpath.learning.method import Work
-        from randpath.model.model import Model
-        from randpath.model.sizing import plan_for
-
         checkpoint.need_space(model, 20_000_000)
         base, old = open_model(model, device) if versions.is_model(model) else (0, None)
-        if base and base != versions.current(model):
-            versions.go_back(model, base)
         source = pictures_in(folder, picture_shape(old) if old else None, skip_bad)
-        if old is None:
-            plan = plan_for(
-                source.train, mean=source.mean, std=source.std, budget=budget, epochs=epochs, mirror=flip, seed=seed
-            )
-            grown = Model(plan, device)
+        grown = _planned(old, source, device, budget=budget, epochs=epochs, mirror=flip, seed=seed)
+        choices = (grown.plan.budget, grown.plan.epochs, grown.plan.mirror, grown.plan.seed)
+        work = versions.name_of_work(model, base, source.fingerprint, choices)
+        if versions.is_done(model, base, work):
+            number = base
+            versions.finish(model, number)
         else:
-            if seed is not None and seed != old.plan.seed:
-                raise UsageError(f"{model} was begun with --seed {old.plan.seed}, which stays", next="leave out --seed")
-            plan = replace(old.plan, budget=old.plan.budget if budget is None else budget, epochs=epochs)
-            plan = replace(plan, mirror=plan.mirror and flip)
-            grown = old
-            grown.plan = plan
-        unfinished = _work(model, source, (plan.budget, plan.epochs, plan.mirror, plan.seed))
-        place = unfinished(base + 1)
-        if base and unfinished(base).exists():  # it was committed, and then interrupted before it could say so
-            checkpoint.discard(model / "work")
-            return _told(grown, base, model, as_json)
-        with Bar(f"learning {len(source.class_names)} classes from {len(source.train):,} pictures") as bar:
-            _drop_other_work(model, place, bar)
-
-            def tick(done: float) -> None:
-                bar.show(done)
-                if stop.signal:
-                    raise Stopped()
-
-            try:
-                grown.learn(source.train, source.class_names, Work(Serial(tick), place))
-            except Stopped:
+            if not _trained(grown, source, model, work, stop):
                 return _stopped(model, folder, 128 + stop.signal, as_json)
-        state, document = grown.state()
-        number = versions.save(model, state.tensors, document, keep)
+            state, document = grown.state()
+            number = versions.save(model, state.tensors, document, keep, base=base, work=work)
         checkpoint.discard(model / "work")
     return _told(grown, number, model, as_json)
 
 
+def _planned(
+    old: "Model | None",
+    source: "Source",
+    device: str,
+    *,
+    budget: int | None,
+    epochs: int | None,
+    mirror: bool,
+    seed: int | None,
+) -> "Model":
+    """The model that is to learn, with what was asked for; what it could not be stored with is refused here."""
+    from dataclasses import replace
+
+    from randpath.model.model import Model
+    from randpath.model.sizing import plan_for
+
+    if old is None:
+        choices = {"budget": budget, "epochs": epochs, "mirror": mirror, "seed": seed}
+        return Model(plan_for(source.train, mean=source.mean, std=source.std, **choices), device)
+    plan = old.plan
+    if seed is not None and seed != plan.seed:
+        raise UsageError(f"the model was begun with --seed {plan.seed}, which stays", next="leave out --seed")
+    budget = plan.budget if budget is None else budget
+    old.plan = replace(plan, budget=budget, epochs=epochs, mirror=plan.mirror and mirror)
+    return old
+
+
+def _trained(grown: "Model", source: "Source", model: Path, work: str, stop: Stop) -> bool:
+    """Train, going on from this very learn's unfinished work; false if somebody asked to stop."""
+    from randpath.engines.serial import Serial
+    from randpath.errors import Stopped
+    from randpath.learning.method import Work
+
+    place = model / "work" / work
+    with Bar(f"learning {len(source.class_names)} classes from {len(source.train):,} pictures") as bar:
+        _drop_other_work(place, bar)
+
+        def tick(done: float) -> None:
+            bar.show(done)
+            if stop.signal:
+                raise Stopped()
+
+        try:
+            grown.learn(source.train, source.class_names, Work(Serial(tick), place))
+        except Stopped:
+            return False
+    return True
+
+
 def rollback(model: Path, *, as_json: Json = False) -> int:
-    """Undo the last `learn` (or `rename`): the version before it is current again, byte for byte.
+    """Undo the last `learn` (or `rename`): the state before it is committed again, as a new version.
 
     Parameters
     ----------
@@ -129,11 +146,36 @@ def rollback(model: Path, *, as_json: Json = False) -> int:
     """
     versions.current(model)  # a directory without a model is not to be made one by the lock
     with lock(model):
-        undone, now = versions.rollback(model)
+        from randpath.model.model import Model
+
+        undone, number, same_as = versions.rollback(model, Model.restore, warn)
         checkpoint.discard(model / "work")
     if as_json:
-        return print_json({"version": now, "undone": undone})
-    print(f"version {undone} is undone, {model} is at version {now}")
+        return print_json({"version": number, "undone": undone, "same_as": same_as})
+    print(f"version {undone} is undone: version {number} is the same as version {same_as} was")
+    print(f"to take that back: randpath redo {shlex.quote(str(model))}")
+    return 0
+
+
+def redo(model: Path, *, as_json: Json = False) -> int:
+    """Take the last `rollback` back: what it undid is committed again, as a new version.
+
+    Parameters
+    ----------
+    model
+        The model directory.
+    as_json
+        Print one JSON object.
+    """
+    versions.current(model)
+    with lock(model):
+        from randpath.model.model import Model
+
+        number, same_as = versions.redo(model, Model.restore, warn)
+        checkpoint.discard(model / "work")
+    if as_json:
+        return print_json({"version": number, "same_as": same_as})
+    print(f"done again: version {number} is the same as version {same_as} was")
     return 0
 
 
@@ -151,25 +193,22 @@ def rename(model: Path, old: str, new: str, *, as_json: Json = False) -> int:
     as_json
         Print one JSON object.
     """
+    new = names.clean(new)
     versions.current(model)
     with lock(model):
-        base, saved = versions.newest_good(model, lambda saved: saved, warn)
-        if base != versions.current(model):
-            versions.go_back(model, base)
-        document = saved.documents["model"]
-        names = document["names"]
-        if old not in map(str, names):
-            raise UsageError(f"the model has no class {old!r}; it has {', '.join(map(str, names[:20]))}")
-        if not new.strip() or new in map(str, names):
-            raise UsageError(f"{new!r} is {'a class already' if new.strip() else 'no name'}")
-        document["names"] = [new if str(name) == old else name for name in names]
-        for entry in document["history"]:
-            entry["classes_added"] = [new if str(name) == old else name for name in entry["classes_added"]]
-        number = versions.save(model, saved.tensors, document, max(3, len(versions.kept(model))))
+        base, loaded = open_model(model)
+        loaded.rename(old, new)
+        state, document = loaded.state()
+        keep = max(3, len(versions.before(model, base)) + 2)  # it costs no version that could be rolled back to
+        number = versions.save(model, state.tensors, document, keep, base=base)
     if as_json:
         return print_json({"version": number, "old": old, "new": new})
-    print(f"{old} is now called {new} (version {number}); to undo: randpath rollback {model}")
+    print(f"{names.shown(old)} is now called {new} (version {number}); to undo: {_undo(model)}")
     return 0
+
+
+def _undo(model: Path) -> str:
+    return f"randpath rollback {shlex.quote(str(model))}"
 
 
 @contextmanager
@@ -178,47 +217,52 @@ def _kept(model: Path) -> Iterator[None]:
     try:
         yield
     except RandpathError as error:
-        number = versions.current(model) if versions.is_model(model) else 0
-        kept = f"{model} is unchanged, at version {number}" if number else "nothing was there before"
+        numbers = versions.kept(model)
+        kept = f"{model} is unchanged, at version {numbers[-1]}" if numbers else "nothing was there before"
         error.kept = error.kept or kept
         raise
 
 
 def _refuse_foreign(model: Path, folder: Path) -> None:
     """A model is made in a new or empty directory: not in somebody's pictures."""
+    if not folder.exists():
+        raise DataError(f"{folder} does not exist", where=str(folder))
     if model.exists() and not model.is_dir():
         raise UsageError(f"{model} is a file; the model is a directory", next="randpath learn MODEL FOLDER")
-    ours = {"lock", "lock.json", "versions", "work", versions.POINTER, checkpoint.TEMPORARY + versions.POINTER}
+    ours = {*LOCK, "versions", "work", versions.POINTER, checkpoint.TEMPORARY + versions.POINTER}
     if model.is_dir() and (odd := sorted(p.name for p in model.iterdir() if p.name not in ours)):
         raise UsageError(
-            f"{model} is not a model directory: it holds {odd[0]}", next=f"the order is: randpath learn MODEL {folder}"
+            f"{model} is not a model directory: it holds {names.shown(odd[0])}",
+            next=f"the order is: randpath learn MODEL {folder}",
+        )
+    if folder.is_dir() and model.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(
+            f"{model} lies inside of {folder}: its files would be taken for pictures",
+            next=f"make the model elsewhere: randpath learn MODEL {folder}",
         )
 
 
-def _work(model: Path, source: "Source", choices: tuple[object, ...]) -> Callable[[int], Path]:
-    """Where the unfinished work of this very `learn` lies, by the version it will become."""
-    digest = hashlib.sha256(repr((source.fingerprint, choices)).encode()).hexdigest()[:16]
-    return lambda version: model / "work" / f"{version:06d}-{digest}"
-
-
-def _drop_other_work(model: Path, place: Path, bar: Bar) -> None:
-    others = [path for path in (model / "work").glob("*") if path != place]
-    if others:
-        bar.say("an unfinished learn with other pictures or options was found; its work is dropped, this one starts")
-    if place.exists():
+def _drop_other_work(place: Path, bar: Bar) -> None:
+    found = [name for name in inside.listing(place.parent) if name != place.name]
+    if found:
+        bar.say(
+            "an unfinished learn of another version, with other pictures or other options, was found: it is dropped"
+        )
+    if inside.kind(place) is not None:
         bar.say("going on with the unfinished learn")
-    for path in others:
-        checkpoint.discard(path)
+    for name in found:
+        checkpoint.discard(place.with_name(name))
 
 
 def _stopped(model: Path, folder: Path, code: int, as_json: bool) -> int:
-    number = versions.current(model) if versions.is_model(model) else 0
-    kept = f"{model} is unchanged (version {number}); the unfinished work is saved" if number else "the unfinished work"
+    numbers = versions.kept(model)
+    as_it_was = f"{model} is unchanged (version {numbers[-1]}); " if numbers else ""
+    kept = as_it_was + "the unfinished work is saved"
     told = {"error": "interrupted", "where": str(folder), "kept": kept, "next": "type the same command again"}
     if as_json:
         print_json(told)
     else:
-        print(f"interrupted. {kept}. To go on, {told['next']}.")
+        print(f"interrupted; {kept}. To go on, {told['next']}.")
     return code
 
 
@@ -228,7 +272,9 @@ def _told(model: "Model", number: int, directory: Path, as_json: bool) -> int:
     if as_json:
         keys = ("classes_added", "accuracy_new", "accuracy_old", "dropped", "saturation")
         return print_json({"version": number, **{key: entry[key] for key in keys}, "megabytes": model.megabytes()})
-    added = ", ".join(map(str, entry["classes_added"])) or "no new class; the present task went on"
+    added = (
+        ", ".join(names.shown(str(name)) for name in entry["classes_added"]) or "no new class; the present task went on"
+    )
     print(f"version {number}: {added}")
     if entry["pictures_of_seen_classes"]:
         print(f"{entry['pictures_of_seen_classes']:,} pictures are of classes seen before; they were learned too")
@@ -245,5 +291,5 @@ def _told(model: "Model", number: int, directory: Path, as_json: bool) -> int:
         print(f"confidence is off by {entry['calibration_error']:.1%} on average (expected calibration error)")
     print(capacity(entry))
     print(f"size: {model.megabytes():.1f} MB, with {len(model.method.memory):,} pictures inside")
-    print(f"to undo: randpath rollback {directory}")
+    print(f"to undo: {_undo(directory)}")
     return 0

@@ -65,7 +65,7 @@ def _reshaped(data: "Dataset", shape: tuple[int, int, int]) -> "Dataset":
     from randpath.data.dataset import Files
 
     assert isinstance(data, Files)
-    return Files([data.item(i) for i in range(len(data))], data.labels, shape)
+    return data.of_shape(shape)
 
 
 def _size(folder: Path) -> int:

@@ -3,13 +3,14 @@
 import csv
 import os
 import stat
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from randpath import names as rule
 from randpath.data.decode import EXTENSIONS
 from randpath.errors import DataError
+from randpath.names import shown as shown
 
 IGNORED = {"Thumbs.db", "desktop.ini", "__MACOSX"}  # and whatever begins with a dot
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(1, 10))}
@@ -72,15 +73,6 @@ def scan(folder: Path) -> Tree:
     return tree
 
 
-def shown(name: str) -> str:
-    """The name with whatever cannot be printed, or would mislead the eye, escaped.
-
-    >>> shown("a\\u202eb"), shown("\\udcff"), shown("Käfer 🐞")
-    ('a\\\\u202eb', '\\\\udcff', 'Käfer 🐞')
-    """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
-
-
 def _classes(tree: Tree, split: str) -> None:
     top = tree.root / split
     names = []
@@ -91,7 +83,7 @@ def _classes(tree: Tree, split: str) -> None:
                 tree.fault("stray picture", where, "lies beside the class folders, so it has no class", drop=(where,))
             continue
         names.append(entry.name)
-        label = unicodedata.normalize("NFC", entry.name)
+        label = rule.normal(entry.name)
         files = list(_files(tree, where))
         tree.pictures += [Picture(file, label, split) for file in files]
         if not files:
@@ -161,11 +153,13 @@ def _rows(tree: Tree, listed: Path) -> None:
     seen: dict[str, int] = {}
     for line, row in rows:
         where = f"{listed.name} line {line}"
-        file, label = row["file"] or "", unicodedata.normalize("NFC", (row["label"] or "").strip())
+        file, label = row["file"] or "", rule.normal((row["label"] or "").strip())
         split = (row.get("split") or "").strip()
         path = tree.root / file
         if not file or not label:
             tree.fault("bad row", where, "no file" if not file else f"no label for {shown(file)}")
+        elif what := rule.fault(label):
+            tree.fault("bad row", where, f"the label {shown(label)[:100]!r} {what}")
         elif split not in ("train", "test", ""):
             tree.fault("bad row", where, f"split is {shown(split)!r}, not train or test")
         elif None in row:
@@ -192,31 +186,27 @@ def _rows(tree: Tree, listed: Path) -> None:
 
 
 def _names(tree: Tree, names: list[str], where: str, *, classes: bool = False) -> None:
-    """Names that other systems refuse, or that cannot be told apart there."""
+    """Names that randpath or other systems refuse, or that cannot be told apart there."""
     for name in names:
-        odd = _odd(name)
-        if odd:
+        severe = rule.fault(name)
+        if odd := severe or _odd(name):
             place = _join(where, name)
-            unprintable = any(not c.isprintable() for c in name)
             drop = None if classes else (place,)
-            tree.fault("odd name", place, odd, unprintable, drop if unprintable else ())
+            tree.fault("odd name", place, odd, bool(severe), drop if severe else ())
     _twins(tree, names, where, classes=classes)
 
 
 def _twins(tree: Tree, names: list[str], where: str, *, classes: bool) -> None:
     first: dict[str, str] = {}
     for name in names:
-        twin = first.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
+        twin = first.setdefault(rule.normal(name).casefold(), name)
         if twin != name:
             what = f"differs from {shown(twin)!r} in upper and lower case (or accents) alone"
             tree.fault("twin names", _join(where, name), what, classes, None if classes else ())
 
 
 def _odd(name: str) -> str:
-    if any(0xDC80 <= ord(c) <= 0xDCFF for c in name):
-        return "not valid UTF-8"
-    if any(not c.isprintable() for c in name):
-        return "has characters that cannot be seen"
+    """What other systems would have against a name."""
     if name != name.strip() or name.endswith("."):
         return "begins or ends with a space, or ends with a dot"
     if name.split(".")[0].casefold() in RESERVED:

@@ -1,6 +1,7 @@
 """The Dataset protocol: labelled items that hand out uint8 batches, whether they lie in memory or in files."""
 
 import functools
+import hashlib
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -120,10 +121,16 @@ class Files:
 
     ahead: ClassVar[int] = 4  # batches
 
-    def __init__(self, items: Sequence[Path | bytes], labels: np.ndarray, shape: tuple[int, int, int]):
+    def __init__(
+        self,
+        items: Sequence[Path | bytes],
+        labels: np.ndarray,
+        shape: tuple[int, int, int],
+        digests: Sequence[str] | None = None,  # SHA-256 of the files when they were checked: no others are used
+    ):
         if len(items) != len(labels):
             raise DataError(f"{len(items)} pictures but {len(labels)} labels")
-        self._items = items
+        self._items, self._digests = items, digests
         self._labels = _whole(labels)
         self._shape = shape
         self._rows: Index = np.arange(len(items))
@@ -171,32 +178,45 @@ class Files:
     def _fill(self, x: np.ndarray, rows: Index, places: Index) -> None:
         for place in places:
             row = rows[place]
-            x[place] = self._decoded(self._items[row])
+            x[place] = self._decoded(row)
             if row < len(self._pixels.items):
                 self._pixels.items[row] = x[place]
                 self._pixels.ready[row] = True
 
-    def _decoded(self, item: Path | bytes) -> np.ndarray:
+    def _decoded(self, row: int) -> np.ndarray:
+        item = self._items[row]
+        return decode(self._data(row), self._shape, name="a stored picture" if isinstance(item, bytes) else str(item))
+
+    def _data(self, row: int) -> bytes:
+        """The bytes of a file; if they are not those that were checked, nothing may be made of them."""
+        item = self._items[row]
         if isinstance(item, bytes):
-            return decode(item, self._shape, name="a stored picture")
-        return decode(read(item), self._shape, name=str(item))
+            return item
+        data = read(item)
+        if self._digests is not None and hashlib.sha256(data).hexdigest() != self._digests[row]:
+            raise DataError(f"{item} has changed since it was checked", where=str(item), next="type the same again")
+        return data
 
     def take(self, indices: Index, labels: Index | None = None) -> "Files":
         part = Files.__new__(Files)
-        part._items, part._shape, part._pixels = self._items, self._shape, self._pixels
+        part._items, part._digests, part._shape, part._pixels = self._items, self._digests, self._shape, self._pixels
         part._rows = self._rows[indices]
         part._labels = _whole(self._labels[indices] if labels is None else labels)
         return part
 
     def kept(self) -> "Files":
         """With the bytes of every file, or a lossless PNG of what it decodes to if that is shorter: the same pixels."""
-        return Files([self._bytes(self.item(i)) for i in range(len(self))], self._labels, self._shape)
+        return Files([self._bytes(int(row)) for row in self._rows], self._labels, self._shape)
 
-    def _bytes(self, item: Path | bytes) -> bytes:
-        data = item if isinstance(item, bytes) else read(item)
-        if isinstance(item, bytes) or len(data) <= np.prod(self._shape) // 2:  # a PNG would hardly be shorter
+    def _bytes(self, row: int) -> bytes:
+        data = self._data(row)
+        if isinstance(self._items[row], bytes) or len(data) <= np.prod(self._shape) // 2:  # a PNG is hardly shorter
             return data
-        return min(data, _png(self._decoded(item)), key=len)
+        return min(data, _png(self._decoded(row)), key=len)
+
+    def of_shape(self, shape: tuple[int, int, int]) -> "Files":
+        """The same pictures, decoded to another shape."""
+        return Files(shape=shape, **self._own())
 
     def tensors(self) -> dict[str, np.ndarray]:
         items = [item for item in map(self.kept().item, range(len(self))) if isinstance(item, bytes)]
@@ -209,10 +229,14 @@ class Files:
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: this part's own files, none of the decoded pixels."""
-        return {"items": [self.item(i) for i in range(len(self))], "labels": self._labels, "shape": self._shape}
+        return {**self._own(), "shape": self._shape}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["items"], state["labels"], state["shape"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _own(self) -> dict[str, Any]:
+        digests = None if self._digests is None else [self._digests[int(row)] for row in self._rows]
+        return {"items": [self._items[int(row)] for row in self._rows], "labels": self._labels, "digests": digests}
 
 
 @functools.cache

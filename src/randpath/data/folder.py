@@ -42,6 +42,7 @@ def load(
             [tree.root / p.file for p in part],
             np.array([number[p.label] for p in part], np.int64),
             (size, size, 3),
+            [seen[p.file].content for p in part],
         )
         for part in parts
     )

@@ -25,6 +25,7 @@ from multiprocessing.context import SpawnContext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
+from randpath.engines import waiting
 from randpath.engines.serial import Tick, quiet
 from randpath.errors import UsageError, WorkerLost
 
@@ -135,7 +136,8 @@ class _Worker:
         self.pipe, pipe = context.Pipe()
         control, self.control = context.Pipe(duplex=False)
         self.process = context.Process(target=_serve, args=(pipe, control), name="randpath-worker")
-        self.process.start()
+        with waiting.asleep():
+            self.process.start()
         pipe.close()
         control.close()
         self.reports = reports

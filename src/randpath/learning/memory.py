@@ -1,14 +1,53 @@
-"""The replay memory: raw images within a fixed budget, shared equally by all classes seen (section 4.1)."""
+"""The replay memory: raw images within a fixed budget, shared equally by all classes seen (section 4.1).
 
+A budget in bytes, ours, holds several times as many pictures, as lossy files.
+"""
+
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from randpath.data.dataset import Dataset, Index, Joined, stored
+from randpath.data.lossy import compressed, item_sizes
 from randpath.errors import UsageError
 from randpath.keyed import rng
+
+
+@dataclass(frozen=True)
+class Size:
+    """A budget in bytes: pictures are stored as WebP files of this quality, and only their bytes are counted."""
+
+    bytes: int
+    quality: int = 90
+
+
+Budget = int | Size
+SMALLEST = 64  # bytes: no picture file is shorter
+UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes; none if it is no size.
+
+    >>> parse_size("6.1MB"), parse_size("900 kB"), parse_size("6"), parse_size("MB")
+    (6100000, 900000, None, None)
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?(B|[kK]B|MB|GB)", text)
+    return None if found is None else round(float(found[1]) * UNITS[found[2]])
+
+
+def pictures(budget: Budget, shape: tuple[int, ...]) -> int:
+    """How many raw pictures a budget holds.
+
+    >>> pictures(2000, (32, 32, 3)), pictures(Size(6_144_000), (32, 32, 3))
+    (2000, 2000)
+    """
+    return budget if isinstance(budget, int) else budget.bytes // math.prod(shape)
 
 
 def quotas(available: Sequence[int], budget: int) -> list[int]:
@@ -24,6 +63,27 @@ def quotas(available: Sequence[int], budget: int) -> list[int]:
     left = budget - sum(shares)
     for c in [c for c, n in enumerate(available) if n > level][:left]:  # the first classes take the rest, one each
         shares[c] += 1
+    return shares
+
+
+def quotas_in_bytes(sizes: Sequence[Sequence[int]], budget: int) -> list[int]:
+    """How many of its first pictures each class keeps: as equal in number as can be, within `budget` bytes.
+
+    >>> quotas_in_bytes([[10, 10, 10], [5], [20, 30]], 70), quotas_in_bytes([[9], [9]], 10)
+    ([2, 1, 1], [1, 0])
+    """
+    used = [np.cumsum([0, *own]) for own in sizes]
+    level = 0
+    while level < max(map(len, sizes), default=0):
+        if sum(int(own[min(level + 1, len(own) - 1)]) for own in used) > budget:
+            break
+        level += 1
+    shares = [min(len(own), level) for own in sizes]
+    left = budget - sum(int(own[n]) for own, n in zip(used, shares))
+    for c, own in enumerate(sizes):  # the first classes take the rest, one each
+        if len(own) > level and own[level] <= left:
+            left -= own[level]
+            shares[c] += 1
     return shares
 
 
@@ -51,8 +111,8 @@ class Memory:
     The images of a class stay in the order in which they were chosen, so that a shrinking share drops the last ones.
     """
 
-    def __init__(self, budget: int):
-        if budget < 0:
+    def __init__(self, budget: Budget):
+        if (budget.bytes if isinstance(budget, Size) else budget) < 0:
             raise UsageError(f"the memory's budget must be 0 or more, got {budget}")
         self.budget = budget
         self.train: dict[int, Dataset] = {}  # class -> its images
@@ -63,11 +123,20 @@ class Memory:
 
     def require_room(self, num_classes: int) -> None:
         """Refuse, before any training, a budget that cannot hold one image a class; 0 means no replay."""
-        if 0 < self.budget < num_classes:
+        if isinstance(self.budget, Size):
+            if self.budget.bytes < SMALLEST * num_classes:
+                self._refuse_size(num_classes)
+        elif 0 < self.budget < num_classes:
             raise UsageError(
                 f"a memory of {self.budget} images cannot hold one of each of {num_classes} classes: "
                 f"give a budget of at least {num_classes}, or 0 for no replay"
             )
+
+    def _refuse_size(self, num_classes: int) -> None:
+        raise UsageError(
+            f"a memory of {self.budget.bytes if isinstance(self.budget, Size) else self.budget:,} bytes cannot hold "
+            f"one picture of each of {num_classes} classes: give a larger one, or 0 for no replay"
+        )
 
     def update(
         self,
@@ -86,19 +155,35 @@ class Memory:
                 else:
                     order = rng(*key, "memory", c).permutation(len(own))
                 # Never more than the budget of one class, so that a large task is not copied whole.
-                chosen = own[order][: self.budget]
+                if isinstance(self.budget, Size):
+                    new = compressed(data.take(own[order]), self.budget.quality, self.budget.bytes)
+                else:
+                    new = data.take(own[order][: self.budget])
                 old = part.get(c)
-                new = data.take(chosen)
                 part[c] = new if old is None else Joined([old, new])
         classes = sorted({*self.train, *self.val})
+        train_quota, val_quota = self._shares(classes)
+        self.train = self._shrunk(self.train, classes, train_quota)
+        self.val = self._shrunk(self.val, classes, val_quota)
+
+    def _shares(self, classes: list[int]) -> tuple[list[int], list[int]]:
+        """How many training and validation images each class keeps; a tenth of the budget is for validation."""
+        if isinstance(self.budget, Size):
+            sizes = {c: item_sizes(part) for c, part in self.val.items()}
+            val_quota = quotas_in_bytes([sizes.get(c, []) for c in classes], self.budget.bytes // 10)
+            used = sum(sum(sizes[c][:n]) for c, n in zip(classes, val_quota) if n)
+            sizes = {c: item_sizes(part) for c, part in self.train.items()}
+            train_quota = quotas_in_bytes([sizes.get(c, []) for c in classes], self.budget.bytes - used)
+            if self.budget.bytes and not all(n for c, n in zip(classes, train_quota) if c in self.train):
+                self._refuse_size(len(classes))
+            return train_quota, val_quota
         if self.budget:
             self.require_room(len(classes))
-        # A tenth is for validation, as long as every class keeps a training image.
+        # As long as every class keeps a training image.
         for_val = max(0, min(round(self.budget / 10), self.budget - len(classes)))
         val_quota = quotas([len(self.val.get(c, ())) for c in classes], for_val)
         train_quota = quotas([len(self.train.get(c, ())) for c in classes], self.budget - sum(val_quota))
-        self.train = self._shrunk(self.train, classes, train_quota)
-        self.val = self._shrunk(self.val, classes, val_quota)
+        return train_quota, val_quota
 
     @staticmethod
     def _shrunk(part: dict[int, Dataset], classes: list[int], shares: list[int]) -> dict[int, Dataset]:

@@ -12,6 +12,7 @@ from randpath.data.dataset import Dataset
 from randpath.data.stream import Task
 from randpath.engines.serial import Engine, Serial, Tick
 from randpath.errors import DataError
+from randpath.learning.memory import Budget
 from randpath.learning.train import Training, predict
 from randpath.network.backbones import Backbone
 from randpath.network.layers import PathNetwork
@@ -27,7 +28,7 @@ class Setting:
     backbone: Backbone
     training: Training
     augment: Augment
-    budget: int = 2000  # images in the replay memory
+    budget: Budget = 2000  # images in the replay memory, or its size
     herding: bool = False  # the paper draws exemplars at random
     seed: int = 0
     device: str = "cpu"

@@ -63,8 +63,11 @@ class Training:
         """
         if k > 1:
             return self
-        lr = self.lr if self.first_lr is None else self.first_lr
-        return replace(self, epochs=max(1, round(self.first_factor * self.epochs)), lr=lr)
+        return replace(self.from_nothing(), epochs=max(1, round(self.first_factor * self.epochs)))
+
+    def from_nothing(self) -> "Training":
+        """With the learning rate of a network that has nothing to keep: in the first task, and in joint training."""
+        return self if self.first_lr is None else replace(self, lr=self.first_lr)
 
     def lr_at(self, step: int, steps_an_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole fit.

@@ -24,5 +24,5 @@ class Joint(Plain):
         def loss(x: Tensor, y: Tensor, step: int) -> Terms:
             return {"ce": (1.0, cross_entropy(net(x), y, smoothing=self.setting.training.smoothing))}
 
-        epochs = self.fit(net, task, task.train, work, loss, training=self.setting.training)
+        epochs = self.fit(net, task, task.train, work, loss, training=self.setting.training.from_nothing())
         return self.commit(task, net, epochs)

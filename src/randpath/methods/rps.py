@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task
 from randpath.keyed import rng
-from randpath.learning.memory import Memory
+from randpath.learning.memory import Memory, pictures
 from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
 from randpath.learning.objective import log_counts, phi, phi_by_ratio
 from randpath.learning.saturation import saturation
@@ -204,7 +204,7 @@ class RPS:
         return Joined([*self.memory.val.values(), task.val])
 
     def _phi(self, task: Task, begun: Begun) -> float:
-        gamma, budget = self.gamma, self.setting.budget
+        gamma, budget = self.gamma, pictures(self.setting.budget, self.setting.backbone.shape)
         if gamma is None:
             gamma = (len(task.train) + len(task.val)) / budget if budget else 1.0
         if self.controller == "switch":

@@ -131,11 +131,24 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._model.history
 
     def save(self, directory: str | Path, keep: int = 3) -> int:
-        """Write a new version into a model directory and return its number; the last `keep` are kept."""
+        """Write a new version into a model directory and return its number; the last `keep` are kept.
+
+        A directory that holds another model, or one that has learned more meanwhile, is refused.
+        """
         check_is_fitted(self)
-        state, document = self._model.state()
-        with lock(Path(directory)):
-            return versions.save(Path(directory), state.tensors, document, keep)
+        model, place = self._model, Path(directory)
+        state, document = model.state()
+        with lock(place):
+            base = 0
+            if versions.is_model(place):
+                base, stored = versions.newest_good(place, Model.restore, warnings.warn)
+                if stored.history != model.history[: len(stored.history)]:
+                    raise UsageError(
+                        f"{place} holds another model, or one that has learned something else since (version {base})",
+                        where=str(place),
+                        next="save to another directory, or go on from what is there: PathClassifier.load",
+                    )
+            return versions.save(place, state.tensors, document, keep, base=base)
 
     @classmethod
     def load(cls, directory: str | Path, *, features: Features | None = None, device: str = "cpu") -> "PathClassifier":

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device
-from randpath.errors import Damaged
+from randpath.errors import Damaged, UsageError
 from randpath.learning.cost import count_flops, megabytes
 from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, State, Work
@@ -27,6 +27,7 @@ from randpath.metrics import confusion
 from randpath.model import calibration
 from randpath.model.sizing import Plan
 from randpath.model.stored import FORMAT, Label, check_weights, checked_history, decode_label, encode_label, plan_from
+from randpath.names import clean, normal, shown
 from randpath.network.fold import Folded, fold
 from randpath.network.path import Path
 from randpath.storage.checkpoint import Saved
@@ -185,7 +186,21 @@ class Model:
         return np.asarray(softmax(self.logits(data) / self.temperature, axis=1))
 
     def text(self, c: int) -> str:
-        return str(self.names[c])
+        """The name of a class as it is printed and compared."""
+        return shown(str(self.names[c]))
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the class that reads `old` another name."""
+        texts = [self.text(c) for c in range(len(self.names))]
+        old, new = normal(old), clean(new)
+        if old not in texts:
+            raise UsageError(f"the model has no class {shown(old)!r}; it has {', '.join(texts[:20])}")
+        if new in texts:
+            raise UsageError(f"{new!r} is a class already")
+        before = encode_label(self.names[texts.index(old)])
+        self.names[texts.index(old)] = new
+        for entry in self.history:
+            entry["classes_added"] = [new if name == before else name for name in entry["classes_added"]]
 
     def path_map(self) -> list[list[int]]:
         """For every layer and module the first task that used it; 0 for none."""

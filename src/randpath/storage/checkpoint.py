@@ -241,30 +241,58 @@ def load(path: Path) -> Saved:
 
     A file that is missing, added, a link, of another size or of other content is refused.
     """
-    try:
-        if inside.kind(path) != "folder":
-            raise Damaged(f"{path} is not a directory")
-        present = inside.listing(path)
-        if odd := [name for name, kind in present.items() if kind != "file"]:
-            raise Damaged(f"{path / odd[0]} is not a regular file")
-        if MANIFEST not in present:
-            raise Damaged(f"{path} has no {MANIFEST}")
-        manifest = inside.read(path / MANIFEST, MAX_HEADER)
-        listed = parse_manifest(manifest)
-        if differ := sorted(set(listed) ^ (set(present) - {MANIFEST})):
-            raise Damaged(f"{path / differ[0]} is {'missing' if differ[0] in listed else 'not in the manifest'}")
+    with _damage_told(path):
+        manifest, listed = _manifest(path)
         tensors, documents = {}, {}
-        for name, (sha256, size) in listed.items():
-            if (found := inside.size(path / name)) != size:
-                raise Damaged(f"{path / name} has {found:,} bytes, not {size:,}")
-            data = inside.read(path / name, size)
-            if hashlib.sha256(data).hexdigest() != sha256:
-                raise Damaged(f"{path / name} has changed since it was written")
+        for name, entry in listed.items():
+            data = _checked(path / name, *entry)
             key, _, kind = name.rpartition(".")
             if kind == "json":
                 documents[key] = parse_document(data)
             else:
                 tensors[key] = parse_tensors(data)
+        return Saved(tensors, documents, hashlib.sha256(manifest).hexdigest())
+
+
+def load_document(path: Path, key: str) -> Any:
+    """One document of a save, after checking its own bytes alone; raises Damaged, or FileNotFoundError."""
+    with _damage_told(path):
+        _, listed = _manifest(path)
+        if f"{key}.json" in listed:
+            return parse_document(_checked(path / f"{key}.json", *listed[f"{key}.json"]))
+    raise FileNotFoundError(f"{path} has no {key}.json")
+
+
+def _manifest(path: Path) -> tuple[bytes, dict[str, tuple[str, int]]]:
+    """The manifest, if the files that it lists are there, and no others."""
+    if inside.kind(path) != "folder":
+        raise Damaged(f"{path} is not a directory")
+    present = inside.listing(path)
+    if odd := [name for name, kind in present.items() if kind != "file"]:
+        raise Damaged(f"{path / odd[0]} is not a regular file")
+    if MANIFEST not in present:
+        raise Damaged(f"{path} has no {MANIFEST}")
+    manifest = inside.read(path / MANIFEST, MAX_HEADER)
+    listed = parse_manifest(manifest)
+    if differ := sorted(set(listed) ^ (set(present) - {MANIFEST})):
+        raise Damaged(f"{path / differ[0]} is {'missing' if differ[0] in listed else 'not in the manifest'}")
+    return manifest, listed
+
+
+def _checked(path: Path, sha256: str, size: int) -> bytes:
+    if (found := inside.size(path)) != size:
+        raise Damaged(f"{path} has {found:,} bytes, not {size:,}")
+    data = inside.read(path, size)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise Damaged(f"{path} has changed since it was written")
+    return data
+
+
+@contextlib.contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a save, said with its place."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise Damaged(f"{path / str(error.filename)} is missing") from error
     except OSError as error:
@@ -275,7 +303,6 @@ def load(path: Path) -> Saved:
         if str(path) in str(error):
             raise
         raise Damaged(f"{path}: {error}") from error
-    return Saved(tensors, documents, hashlib.sha256(manifest).hexdigest())
 
 
 def names(directory: Path) -> list[str]:

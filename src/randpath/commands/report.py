@@ -1,0 +1,62 @@
+"""`randpath report`: a run, several runs or a model as one HTML page."""
+
+import pathlib
+
+from randpath.errors import UsageError
+
+
+def report(*directories: pathlib.Path, out: pathlib.Path | None = None, live: bool = False, port: int = 0) -> int:
+    """Write one HTML page that shows a run, compares several, or shows a model; it opens offline.
+
+    Parameters
+    ----------
+    directories
+        A run (made by bench), several runs, or a model (made by learn).
+    out
+        The file to write; default report.html inside the run, or the model's name with .html beside the model.
+    live
+        Serve the page on this machine alone, and renew it while the run goes on; Ctrl-C ends it.
+    port
+        Of --live; 0 takes a free one.
+    """
+    if not directories:
+        raise UsageError("report which run or model?", next="randpath report RUN   (or several, or a MODEL)")
+    if out is not None and out.is_dir():
+        raise UsageError(f"{out} is a directory", next=f"randpath report {directories[0]} --out {out / 'report.html'}")
+    if live:
+        from randpath.report.live import serve
+
+        return serve(directories, lambda state: page_of(directories, state), port)
+    from randpath.storage import checkpoint
+
+    text = page_of(directories)
+    file = out or _file(directories)
+    checkpoint.replace_file(file, text.encode())
+    print(f"the report is in {file}; open it in a browser")
+    return 0
+
+
+def page_of(directories: tuple[pathlib.Path, ...], live: str = "") -> str:
+    """The page of one model, one run or several runs."""
+    from randpath.model import versions
+    from randpath.report import pages
+    from randpath.report.reading import read_run
+
+    if len(directories) == 1 and versions.is_model(directories[0]):
+        from randpath.commands.reading import open_model
+
+        number, model = open_model(directories[0])
+        return pages.model_page(model, number, directories[0])
+    runs = [read_run(directory) for directory in directories]
+    if len(runs) == 1:
+        recorded = pathlib.Path("docs") / "results"
+        return pages.run_page(runs[0], recorded if recorded.is_dir() else None, live)
+    return pages.compare_page(runs, live)
+
+
+def _file(directories: tuple[pathlib.Path, ...]) -> pathlib.Path:
+    first = directories[0]
+    if len(directories) > 1:
+        return pathlib.Path("report.html")
+    # Nothing foreign is put into a model directory.
+    return first / "report.html" if (first / "experiment.json").exists() else first.with_name(first.name + ".html")

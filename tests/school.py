@@ -1,0 +1,38 @@
+"""Tiny pictures and a tiny network for the real commands (tests/commands.py): a learn takes half a second."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from randpath.commands import reading
+from randpath.learning import train
+from randpath.model import sizing
+from tests.commands import run_json
+from tests.pictures import put
+
+
+@contextlib.contextmanager
+def tiny() -> Iterator[None]:
+    """Pictures of 8 x 8, and so the MLP, narrow; a state is saved after every epoch."""
+    planned = sizing.plan_for
+    small = {"width": 8, "modules": 3, "threads": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_size", lambda folder: 8)
+        patch.setattr(sizing, "plan_for", lambda data, **choices: planned(data, **{**small, **choices}))
+        patch.setattr(train.Training, "save_seconds", 0.0)
+        yield
+
+
+def pictures(folder: Path, *classes: str, count: int = 4, start: int = 0) -> Path:
+    """A folder of classes of noise, each class its own."""
+    for name in classes:
+        for i in range(start, start + count):
+            put(folder / name / f"{i}.png", f"{name} {i}")
+    return folder
+
+
+def learn(model: Path, folder: Path, *more: object, code: int = 0) -> dict[str, object]:
+    found: dict[str, object] = run_json("learn", model, folder, "--epochs", 2, *more, code=code)
+    return found

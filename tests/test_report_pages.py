@@ -1,0 +1,169 @@
+"""Pages of runs and models: what they say, what they refuse, and that they need nothing from outside."""
+
+import base64
+import hashlib
+import re
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from randpath.commands.report import page_of, report
+from randpath.errors import Damaged, UsageError
+from randpath.report.live import server
+from randpath.report.reading import frames, read_run
+from randpath.storage import checkpoint
+from tests.made_runs import made_run
+
+
+def test_a_page_shows_every_part_of_a_run_and_asks_for_nothing_outside(tmp_path, capsys):
+    run = made_run(tmp_path / "run")
+    assert report(run) == 0
+    assert str(run / "report.html") in capsys.readouterr().out
+    text = (run / "report.html").read_text()
+    for part in ("accuracy", "paths", "confusion", "forgetting", "cost", "training", "exemplars", "settings"):
+        assert f'<section id="{part}">' in text
+    for title in ("Saturation of the path", "Candidates of each search", "Convergence", "Parts of the loss"):
+        assert title in text
+    last = checkpoint.read_lines(run / "metrics.jsonl")[-1]
+    assert f"{last['accuracy']:.2%}" in text
+    assert "This run is unfinished" not in text
+    assert not re.search(r"(src|href|action)=[\"'](?!data:image/png)", text)
+    assert "style=" not in text  # the policy allows no inline style
+
+
+def test_the_policy_allows_our_own_style_and_script_alone(tmp_path):
+    text = page_of((made_run(tmp_path),))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1].replace("&#39;", "'")
+    for tag in ("style", "script"):
+        inside = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[1]
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "connect" not in policy
+
+
+def test_a_run_killed_half_way_reports_what_it_has_and_says_so(tmp_path):
+    text = page_of((made_run(tmp_path / "half", learned=2),))
+    assert "This run is unfinished: 2 of 3 tasks are learned" in text
+    assert f"randpath resume {tmp_path / 'half'}" in text
+    text = page_of((made_run(tmp_path / "begun", learned=0),))
+    assert "0 of 3 tasks" in text
+    assert "nothing to show" in text
+    (tmp_path / "begun" / "metrics.jsonl").unlink()
+    assert "0 of 3 tasks" in page_of((tmp_path / "begun",))
+
+
+def test_runs_side_by_side_are_grouped_by_what_differs_but_the_seed(tmp_path):
+    runs = [made_run(tmp_path / f"s{seed}", seed=seed) for seed in range(3)]
+    runs.append(made_run(tmp_path / "half", learned=1, memory=77))
+    text = page_of(tuple(runs))
+    assert "Adaptive RPS-Net, memory=2000" in text
+    assert "Adaptive RPS-Net, memory=77" in text
+    assert "1 of 4 runs are unfinished" in text
+    finals = [checkpoint.read_lines(run / "metrics.jsonl")[-1]["accuracy"] for run in runs[:3]]
+    assert f"{100 * sum(finals) / 3:.2f} ± " in text
+
+
+def test_what_is_no_run_is_refused_and_what_is_lost_is_left_out(tmp_path):
+    with pytest.raises(UsageError, match="neither a run nor a model"):
+        page_of((tmp_path,))
+    with pytest.raises(UsageError, match="which run"):
+        report()
+    run = made_run(tmp_path / "run")
+    for k in (1, 2, 3):
+        (run / "predictions" / f"{k}.safetensors").write_bytes(b"gone")
+    (run / "checkpoints" / "0001" / "memory_train.safetensors").write_bytes(b"gone")
+    text = page_of((run,))
+    assert 'id="accuracy"' in text
+    assert 'id="confusion"' not in text
+    assert 'id="exemplars"' not in text
+    checkpoint.write_lines(run / "metrics.jsonl", [{"k": 1}])
+    with pytest.raises(Damaged, match=r"metrics\.jsonl is damaged"):
+        page_of((run,))
+
+
+def test_a_method_without_paths_has_no_path_map(tmp_path):
+    run = made_run(tmp_path, method="finetune", options={})
+    lines = checkpoint.read_lines(run / "metrics.jsonl")
+    checkpoint.write_lines(
+        run / "metrics.jsonl", [{**x, "path": None, "saturation": None, "switched": None} for x in lines]
+    )
+    text = page_of((run,))
+    assert 'id="paths"' not in text
+    assert "fine-tuning on made" in text
+
+
+def test_the_path_map_follows_the_papers_algebra():
+    # Task 3 shares its first module with the frozen path: P_tr leaves it to tasks 1 and 2.
+    paths = [[[1, 0], [1, 0]], [[1, 0], [1, 0]], [[1, 0], [0, 1]]]
+    *_, last = frames(paths, [False, True, False])
+    assert last.texts == [["1-2", ""], ["1-2", "3"]]
+    assert last.present == paths[2]
+
+
+def test_a_model_has_a_page_without_anything_put_into_its_directory(tmp_path, capsys):
+    from sklearn.datasets import load_digits
+
+    from randpath.data.dataset import Arrays
+    from randpath.model import versions
+    from randpath.model.model import Model
+    from randpath.model.sizing import Plan
+
+    digits = load_digits()
+    items, y = (digits.images * 15).astype("uint8")[..., None], digits.target
+    model = Model(Plan((8, 8, 1), (0.5,), (0.5,), "mlp", 16, modules=3, budget=40, epochs=1))
+    for names in ([0, 1], [2, 3]):
+        keep = (y == names[0]) | (y == names[1])
+        model.learn(Arrays(items[keep][:80], y[keep][:80] - names[0]), [f"<b>{n}" for n in names])
+    state, document = model.state()
+    versions.save(tmp_path / "digits", state.tensors, document)
+    before = sorted((tmp_path / "digits").rglob("*"))
+    assert report(tmp_path / "digits") == 0
+    assert sorted((tmp_path / "digits").rglob("*")) == before
+    assert str(tmp_path / "digits.html") in capsys.readouterr().out
+    text = (tmp_path / "digits.html").read_text()
+    assert "&lt;b&gt;3" in text
+    assert "<b>3" not in text
+    for part in ("accuracy", "paths", "tasks", "exemplars"):
+        assert f'<section id="{part}">' in text
+
+
+def test_a_live_page_is_renewed_and_answers_only_under_its_own_name(tmp_path):
+    run = made_run(tmp_path, learned=1)
+    with server((run,), lambda state: page_of((run,), state), 0) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{serving.server_port}"
+
+        def get(path, **headers):
+            request = urllib.request.Request(address + path, headers=headers)
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.read().decode()
+
+        try:
+            state = get("/state")
+            assert "1 of 3 tasks" in (first := get("/"))
+            assert f'data-live="{state}"' in first
+            assert "connect-src &#39;self&#39;" in first
+            made_run(tmp_path / "more", learned=2)
+            for file in ("metrics.jsonl", "epochs.jsonl", "times.jsonl"):
+                (tmp_path / "more" / file).replace(run / file)
+            assert get("/state") != state
+            assert "2 of 3 tasks" in get("/")
+            for path, headers in (("/", {"Host": "evil.example"}), ("/../experiment.json", {})):
+                with pytest.raises(urllib.error.HTTPError) as refused:
+                    get(path, **headers)
+                refused.value.close()
+                assert refused.value.code in (403, 404)
+        finally:
+            serving.shutdown()
+
+
+def test_reading_changes_nothing(tmp_path):
+    run = made_run(tmp_path)
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    page_of((run,))
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+    assert read_run(run).finished
