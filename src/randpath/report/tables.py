@@ -12,7 +12,6 @@ from pathlib import Path
 
 from randpath.bench.run import FREE
 from randpath.report.record import Result, results_of
-from randpath.storage import checkpoint
 
 MARKED = re.compile(r"(<!-- (results|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
