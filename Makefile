@@ -30,7 +30,7 @@ test-faults: setup
 	$(BIN)/python -m pytest -n 2 -m faults tests
 
 tables: setup
-	$(BIN)/python -m randpath.report.tables
+	$(BIN)/python -m randpath.report.renew
 
 bench-speed: setup
 	for name in augment check checkpoint files fisher learn threads; do $(BIN)/python benchmarks/$$name.py || exit 1; done
