@@ -31,7 +31,7 @@ from randpath.learning import selection
 from randpath.learning.method import Work
 from randpath.learning.selection import train_candidate
 from randpath.learning.train import fit, predict
-from randpath.methods import METHODS, rps
+from randpath.methods import METHODS
 from randpath.metrics import accuracy
 from randpath.network.fold import fold
 from randpath.report.record import append_result
@@ -85,16 +85,16 @@ def fit_and_more(net, params, data, loss, training, augment, *, key, validate, *
     return log
 
 
-def train_with_teacher_on_the_new_path(job, candidate, tick=None):
+def train_with_teacher_on_the_new_path(job, threads, candidate, tick):
     if job.teacher is not None:
-        net = job.backbone.build(job.seed)
+        net = job.setting.backbone.build(job.setting.seed)
         net.load_weights(job.weights)
         job = replace(job, teacher=fold(net, job.P_fixed | candidate[1]))
-    return train_candidate(job, candidate, tick)
+    return train_candidate(job, threads, candidate, tick)
 
 
 if given.add == "teacher":
-    rps.train_candidate = train_with_teacher_on_the_new_path
+    selection.train_candidate = train_with_teacher_on_the_new_path
 elif given.add:
     selection.fit = fit_and_more
 
@@ -109,10 +109,10 @@ began = time.process_time()
 for k in range(1, given.tasks + 1):
     task = stream.task(k)
     learned = method.learn(task, Work())
-    known = task.classes.stop
+    known = task.num_classes
     held_out.append(task.val)
     everything = Joined(held_out)
-    A.append(accuracy(everything.labels, predict(method.logits, everything, plain).argmax(dim=1).numpy()))
+    A.append(accuracy(everything.labels, predict(method.inference(), everything, plain).argmax(dim=1).numpy()))
     saturation.append(learned.saturation)
     switched.append(learned.switched)
     print(

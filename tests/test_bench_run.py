@@ -16,7 +16,8 @@ from randpath.bench.provenance import environment
 from randpath.bench.run import run, steps
 from randpath.data import named
 from randpath.data.dataset import Arrays
-from randpath.engines.processes import process_map
+from randpath.engines.processes import Processes
+from randpath.engines.serial import Serial
 from randpath.errors import Changed, DeviceMissing, Stopped
 from randpath.learning.train import Training
 from randpath.report.record import result_of
@@ -82,20 +83,24 @@ def test_what_lies_on_disk_is_the_contract(tmp_path):
 
 
 def test_a_process_pool_gives_the_same_bytes_also_when_a_worker_is_killed(tmp_path, reference):
-    with process_map(2) as pool:
-        run(TINY, tmp_path / "pool", map=pool)
+    with Processes(2) as pool:
+        run(TINY, tmp_path / "pool", engine=pool)
     assert digest(tmp_path / "pool") == reference
 
     killed = []
-    with process_map(2) as pool:
+    with Processes(2) as pool:
 
-        def kill_once(function, *iterables):
-            if not killed and pool._workers:
-                killed.append(pool._workers[0].process.pid)
-                os.kill(killed[0], signal.SIGKILL)
-            return pool(function, *iterables)
+        class KillOnce:
+            tick = staticmethod(pool.tick)
+            cpu_seconds = 0.0
 
-        run(TINY, tmp_path / "killed", map=kill_once)
+            def map(self, function, arguments):
+                if not killed and pool._workers:
+                    killed.append(pool._workers[0].process.pid)
+                    os.kill(killed[0], signal.SIGKILL)
+                return pool.map(function, arguments)
+
+        run(TINY, tmp_path / "killed", engine=KillOnce())
     assert killed
     assert digest(tmp_path / "killed") == reference
 
@@ -111,14 +116,14 @@ def test_a_stopped_run_goes_on_exactly(tmp_path, reference, after):
             raise Stopped()
 
     with pytest.raises(Stopped):
-        run(TINY, tmp_path, tick=tick)
+        run(TINY, tmp_path, engine=Serial(tick))
     run(TINY, tmp_path)
     assert digest(tmp_path) == reference
 
 
 def test_what_a_run_costs_is_recorded(tmp_path):
-    with process_map(2) as pool:
-        run(TINY, tmp_path / "pool", map=pool)
+    with Processes(2) as pool:
+        run(TINY, tmp_path / "pool", engine=pool)
         by_workers = pool.cpu_seconds
     recorded = result_of(tmp_path / "pool", "randpath bench tiny")
     train = checkpoint.read_lines(tmp_path / "pool" / "epochs.jsonl")
@@ -132,7 +137,7 @@ def test_what_a_run_costs_is_recorded(tmp_path):
             raise Stopped()
 
     with pytest.raises(Stopped):
-        run(TINY, tmp_path / "stopped", tick=tick)
+        run(TINY, tmp_path / "stopped", engine=Serial(tick))
     run(TINY, tmp_path / "stopped")
     again = result_of(tmp_path / "stopped", "randpath bench tiny")
     assert again["cpu_seconds"][0] is None  # what the first process spent, nobody counted
@@ -143,7 +148,7 @@ def test_what_a_run_costs_is_recorded(tmp_path):
 def test_a_finished_run_is_only_read(tmp_path, reference, monkeypatch):
     run(TINY, tmp_path)
     document = (tmp_path / "experiment.json").read_bytes()
-    monkeypatch.setattr("randpath.bench.run.commit", lambda: "another")
+    monkeypatch.setattr("randpath.bench.begin.commit", lambda: "another")
     assert len(run(TINY, tmp_path)) == 3
     assert digest(tmp_path) == reference
     assert (tmp_path / "experiment.json").read_bytes() == document
@@ -202,7 +207,7 @@ def test_without_validation_all_images_train_one_candidate_and_fill_the_memory(t
 def test_another_environment_is_refused_unless_inexact(tmp_path, monkeypatch):
     next(steps(TINY, tmp_path))
     now = environment()
-    monkeypatch.setattr("randpath.bench.run.environment", lambda: {**now, "torch": "2.0.0"})
+    monkeypatch.setattr("randpath.bench.begin.environment", lambda: {**now, "torch": "2.0.0"})
     with pytest.raises(Changed, match=r"torch: '.*' then, '2.0.0' now"):
         run(TINY, tmp_path)
     assert len(run(TINY, tmp_path, inexact=True)) == 3

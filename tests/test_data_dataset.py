@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from randpath.data.dataset import Arrays, Dataset, Files, Joined, changes, stored
+from randpath.data.dataset import Arrays, Dataset, Files, Joined, file_changes, stored
 from randpath.data.decode import PictureError
 from randpath.errors import DataError
 from tests.pictures import encoded, pixels, put
@@ -187,7 +187,7 @@ def test_wrong_arrays_are_refused(items: np.ndarray, labels: np.ndarray, why: st
 
 def test_changes_are_named() -> None:
     before = {"a/1.png": "x", "a/2.png": "y", "b/3.png": "z"}
-    assert changes(before, dict(reversed(before.items()))) == []
-    assert changes(before, {**before, "b/4.png": "w"}) == ["added: b/4.png"]
-    assert changes(before, {k: v for k, v in before.items() if v != "y"}) == ["removed: a/2.png"]
-    assert changes(before, {**before, "b/3.png": "q"}) == ["edited: b/3.png"]
+    assert file_changes(before, dict(reversed(before.items()))) == []
+    assert file_changes(before, {**before, "b/4.png": "w"}) == ["added: b/4.png"]
+    assert file_changes(before, {k: v for k, v in before.items() if v != "y"}) == ["removed: a/2.png"]
+    assert file_changes(before, {**before, "b/3.png": "q"}) == ["edited: b/3.png"]

@@ -10,7 +10,7 @@ from PIL import Image
 
 from randpath.data import folder, named
 from randpath.data._hashes import digests
-from randpath.data.dataset import Source, changes
+from randpath.data.dataset import Source, file_changes
 from randpath.data.stream import TaskStream
 from randpath.errors import DataError
 from tests.pictures import put
@@ -261,7 +261,7 @@ class TestFingerprint:
             "edited": "edited: a/2.png",
             "moved": "renamed: a/2.png is now b/x.png",
         }
-        assert changes(before.files, after.files) == [want[what]]
+        assert file_changes(before.files, after.files) == [want[what]]
 
     def test_times_and_the_order_of_listing_do_not_matter(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

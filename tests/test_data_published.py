@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 
 from randpath.data import named
-from randpath.data.dataset import Arrays, Source, changes
+from randpath.data.dataset import Arrays, Source, file_changes
 from randpath.data.stream import TaskStream
 from randpath.errors import DataError
 from tests.pictures import put
@@ -115,7 +115,7 @@ class TestMadeFiles:
         write_idx(tmp_path / "True" / name / "t10k-labels-idx1-ubyte", 9 - np.arange(20) % 10, packed=True)
         edited = named.load(name, tmp_path / "True")
         assert edited.fingerprint != one.fingerprint
-        assert changes(one.files, edited.files) == ["edited: t10k-labels-idx1-ubyte.gz"]
+        assert file_changes(one.files, edited.files) == ["edited: t10k-labels-idx1-ubyte.gz"]
 
     def test_cifar10(self, tmp_path: Path) -> None:
         draw = np.random.RandomState(0)

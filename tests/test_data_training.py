@@ -45,7 +45,7 @@ def source(tmp_path: Path) -> Source:
 
 def logits(method: Method, data: Dataset) -> torch.Tensor:
     (x, _), *_ = data.batches([np.arange(len(data))])
-    return method.logits(Augment((0.5,) * 3, (0.5,) * 3).plain(x))
+    return method.inference()(Augment((0.5,) * 3, (0.5,) * 3).plain(x))
 
 
 @pytest.mark.parametrize("name", ["rps", "rehearsal"])

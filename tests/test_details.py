@@ -93,7 +93,7 @@ def noisy(k: int, sizes: dict[int, int], seed: int) -> Task:
 
 
 def answers(method, data: Arrays) -> np.ndarray:
-    q = method.logits(method.setting.augment.plain(torch.from_numpy(data.items)))
+    q = method.inference()(method.setting.augment.plain(torch.from_numpy(data.items)))
     return q.argmax(dim=1).numpy()
 
 
@@ -196,7 +196,7 @@ def test_the_imagenet_network_is_the_standard_resnet18():
         h = torch.relu(conv_bn(inner, f"layers.{l}.parallel.0", 3, 1, 1) + skip)
     with torch.no_grad():
         torch.testing.assert_close(net.features(x), h.mean(dim=(2, 3)), atol=1e-5, rtol=1e-4)
-    assert Backbone("resnet18_imagenet", (64, 64, 3), M=1).build(0).head.in_features == 512
+    assert Backbone("resnet18_imagenet", (64, 64, 3), M=1).build(0).head.num_features == 512
 
 
 # ---- the memory and the loss
@@ -235,5 +235,5 @@ def test_the_balanced_loss_counts_old_and_new_images(name, balanced):
     y = torch.cat([kept["labels"], torch.from_numpy(second.train.labels)])
     counts = torch.bincount(y, minlength=4)
     assert counts.tolist() == [9, 9, 18, 18]
-    q = method.logits(s.augment.plain(x)) + (counts.float().log() if balanced else 0)
+    q = method.inference()(s.augment.plain(x)) + (counts.float().log() if balanced else 0)
     assert line["loss_ce"] == pytest.approx(F.cross_entropy(q, y).item(), rel=1e-5)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from randpath.engines import waiting
-from randpath.engines.processes import process_map
+from randpath.engines.processes import Processes
 
 
 @pytest.fixture
@@ -61,9 +61,13 @@ def test_the_real_machine_can_be_looked_at():
     assert waiting.busy_cores() >= 0
 
 
+def variable(name, tick):
+    return os.environ.get(name)
+
+
 def test_worker_processes_sleep_and_this_one_is_left_as_it_was(nothing_set):
-    with process_map(1) as pool:
-        assert list(pool(os.getenv, ["OMP_WAIT_POLICY"])) == ["PASSIVE"]
+    with Processes(1) as pool:
+        assert list(pool.map(variable, ["OMP_WAIT_POLICY"])) == ["PASSIVE"]
     assert "OMP_WAIT_POLICY" not in os.environ
 
 

@@ -9,8 +9,10 @@ from torch import nn
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Arrays
+from randpath.engines.serial import quiet
 from randpath.errors import NotFinite
 from randpath.learning.fisher import fisher_max, fisher_mean
+from randpath.learning.method import Setting
 from randpath.learning.objective import cross_entropy, distillation, log_counts, phi
 from randpath.learning.saturation import relative_saturation, saturation
 from randpath.learning.selection import Job, train_candidate
@@ -170,15 +172,15 @@ def test_a_step_goes_down_the_gradient_of_cross_entropy_plus_phi_times_distillat
     P_fixed, P = Path.of([[1, 0], [1, 0]]), Path.of([[0, 1], [0, 1]])
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(6, 3, generator=generator), torch.tensor([0, 1, 2, 2, 2, 2])
+    training = Training(epochs=1, batch=6, optimizer="sgd", lr=0.1, momentum=0.0, schedule="cosine")
+    backbone = Backbone("mlp", (3,), M=2, attention="none", width=4)
     job = Job(
-        backbone=Backbone("mlp", (3,), M=2, attention="none", width=4), seed=0, weights=dict(net.weights(P_fixed)),
-        P_fixed=P_fixed, P_before=P_fixed, P_last=P_fixed, start="fresh",
+        setting=Setting(backbone, training, Augment((0.0,), (1.0,))), training=training,
+        weights=dict(net.weights(P_fixed)), P_fixed=P_fixed, P_before=P_fixed, P_last=P_fixed, start="fresh",
         num_classes=3, data=Arrays(x.numpy(), y.numpy()), val=Arrays(x.numpy()[:0], y.numpy()[:0]),
-        teacher=fold(net, P_fixed), phi=weight, temperature=2.0, log_counts=None,
-        training=Training(epochs=1, batch=6, optimizer="sgd", lr=0.1, momentum=0.0, schedule="cosine"),
-        augment=Augment((0.0,), (1.0,)), key=(0,), place=None, device="cpu", threads=1,
+        teacher=fold(net, P_fixed), phi=weight, temperature=2.0, log_counts=None, key=(0,), place=None,
     )  # fmt: skip
-    stepped = train_candidate(job, (0, P)).weights
+    stepped = train_candidate(job, 1, (0, P), quiet).weights
 
     with torch.no_grad():
         q_teacher = net(x, P_fixed)

@@ -11,10 +11,11 @@ from randpath.data.dataset import Arrays
 from randpath.data.stream import Task
 from randpath.errors import Diverged
 from randpath.learning.method import Work
-from randpath.learning.selection import Job, Trial, best, train_candidate
+from randpath.learning.selection import Job, Trial, best, random_search
 from randpath.learning.train import fit
 from randpath.methods import METHODS
 from randpath.methods.rps import RPS
+from randpath.network.fold import fold
 from randpath.network.path import Path
 from tests.checks import CHECKS, digest, pictures, setting, task, tasks
 
@@ -41,7 +42,7 @@ def test_learns_easy_classes(name):
     for one in tasks(method, (2, 2)):
         method.learn(one, Work())
     test = pictures(range(4), seed=1)
-    q = method.logits(s.augment.plain(torch.from_numpy(test.items)))
+    q = method.inference()(s.augment.plain(torch.from_numpy(test.items)))
     right = (q.argmax(1).numpy() == test.labels).reshape(4, -1).mean(axis=1)
     assert right[2:].min() > 0.8
     if name != "finetune":
@@ -98,11 +99,13 @@ def test_switches_when_saturated_and_counts_from_the_first_switch():
 
 
 def test_the_controller_by_ratio_weighs_old_classes_against_new_ones():
-    method = RPS(setting(), N=1, controller="ratio", gamma=1.5, threshold=99, revisit=True)
-    phis = [
-        {line["phi"] for line in method.learn(task(k, classes), Work()).epochs}
-        for k, classes in ((1, range(2)), (2, range(2, 4)), (3, range(4, 5)), (3, range(4, 5)))
-    ]
+    method = RPS(setting(), N=1, controller="ratio", gamma=1.5, threshold=99)
+    phis, teacher = [], None
+    for k, classes in ((1, range(2)), (2, range(2, 4)), (3, range(4, 5))):
+        teacher = fold(method.net, method.P_ts) if method.k else None
+        phis.append({line["phi"] for line in method.learn(task(k, classes), Work()).epochs})
+    again = replace(task(3, range(4, 5)), new=range(5, 5))
+    phis.append({line["phi"] for line in method.go_on(again, Work(), teacher).epochs})
     assert phis == [{None}, {1.5}, {3.0}, {3.0}]  # the last call goes on with task 3, against the teacher it had
 
 
@@ -126,14 +129,14 @@ def test_the_teacher_is_the_previous_state_on_the_previous_inference_path(monkey
     method = RPS(setting(), N=2, switch_every=1)
     jobs: list[Job] = []
 
-    def remember(job, candidate, tick=None):
+    def remember(job, paths, work):
         jobs.append(job)
-        return train_candidate(job, candidate, tick)
+        return random_search(job, paths, work)
 
-    monkeypatch.setattr("randpath.methods.rps.train_candidate", remember)
+    monkeypatch.setattr("randpath.methods.rps.random_search", remember)
     x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     for one in tasks(method):
-        before = method.logits(x) if method.k else None
+        before = method.inference()(x) if method.k else None
         several = method.P_ts != method.P
         method.learn(one, Work())
         if before is not None:
@@ -163,7 +166,7 @@ def test_one_image_of_one_class_is_a_task_also_with_batch_norm(name, budget):
     method = METHODS[name](setting(budget, backbone="compact"), **({"N": 1} if name == "rps" else {}))
     method.learn(task(1, range(1), each=1), Work())
     method.learn(task(2, range(1, 3), each=1, cumulative=method.cumulative), Work())
-    assert torch.isfinite(method.logits(torch.zeros(2, 1, 8, 8))).all()
+    assert torch.isfinite(method.inference()(torch.zeros(2, 1, 8, 8))).all()
 
 
 def test_no_gradient_is_made_for_a_frozen_parameter_while_a_path_trains(monkeypatch):
@@ -171,7 +174,7 @@ def test_no_gradient_is_made_for_a_frozen_parameter_while_a_path_trains(monkeypa
     checked = []
 
     def watch(net, params, *rest, **more):
-        def nothing_elsewhere() -> None:
+        def nothing_elsewhere(step: int) -> None:
             own = {id(p) for p in params.values()}
             assert all(p.grad is None for p in net.parameters() if id(p) not in own)
             checked.append(len(own))
@@ -210,7 +213,7 @@ def test_a_budget_below_the_number_of_classes_is_refused_with_the_number_needed(
 
 
 def test_learn_cannot_reach_test_data():
-    assert set(Task.__dataclass_fields__) == {"k", "classes", "train", "val"}
+    assert set(Task.__dataclass_fields__) == {"k", "num_classes", "new", "train", "val"}
 
 
 def test_float_images_and_nan_vectors_are_refused():

@@ -9,11 +9,13 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from randpath.data.stream import Task
-from randpath.errors import DeviceMissing, Stopped
+from randpath.engines.serial import Serial
+from randpath.errors import DataError, DeviceMissing, Stopped
 from randpath.learning.method import Work
 from randpath.methods.rps import RPS
 from randpath.model import versions
 from randpath.model.classifier import PathClassifier
+from randpath.network.fold import fold
 from tests.checks import digest, pictures, setting, task
 
 X, Y = load_digits(return_X_y=True)
@@ -130,7 +132,7 @@ def test_a_failed_or_stopped_call_changes_nothing():
 
     items, y = of(1, 2)
     with pytest.raises(Stopped):
-        model._model.learn(Arrays(items.astype(np.float32), y - 1), [1, 2], Work(tick=stop))
+        model._model.learn(Arrays(items.astype(np.float32), y - 1), [1, 2], Work(Serial(stop)))
     assert (state(model), len(model._model.method.memory)) == (before, memory)
 
 
@@ -173,27 +175,23 @@ def test_the_same_seed_gives_the_same_bits_and_clone_starts_anew():
 
 
 def test_going_on_with_a_task_uses_its_own_teacher_and_takes_a_switch_back():
-    method = RPS(setting(), N=1, threshold=-1e9, revisit=True)
+    method = RPS(setting(), N=1, threshold=-1e9)
     first, second = task(1, range(2)), task(2, range(2, 4))
     method.learn(first, Work())
-    teacher = {name: t.clone() for name, t in method.net.weights(method.P_ts).items()}
+    teacher = fold(method.net, method.P_ts)
     method.learn(second, Work())
     assert method.S == [1, 2]
     P, P_fixed = method.P, method.P_fixed
     more = pictures(range(4), seed=5)
-    method.learn(Task(2, range(4), more, more.take(np.array([], np.int64))), Work())
+    again = Task(2, 4, range(4, 4), more, more.take(np.array([], np.int64)))
+    method.go_on(again, Work(), teacher)
     assert (method.S, method.P, method.P_fixed, method.k, method.again) == ([1, 2], P, P_fixed, 2, 1)
-    assert method.previous is not None
-    assert all((method.previous[0][name] == t).all() for name, t in teacher.items())
     method.threshold = 1e9  # now the path is not full after all
-    method.learn(Task(2, range(4), more, more.take(np.array([], np.int64))), Work())
+    method.go_on(again, Work(), teacher)
     assert (method.S, method.again) == ([1], 2)
     assert len(digest(method)) > 0
-    plain = RPS(setting(), N=1)
-    plain.learn(first, Work())
-    plain.learn(second, Work())
-    with pytest.raises(ValueError, match="revisit"):
-        plain.learn(Task(2, range(4), more, more), Work())
+    with pytest.raises(DataError, match="task 2 does not follow task 2"):
+        method.learn(second, Work())
 
 
 def test_calls_of_one_class_and_one_picture_work():

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from randpath.learning.train import train_mode
 from randpath.network.backbones import BACKBONES, Backbone
 from randpath.network.fold import fold
 from randpath.network.layers import PathNetwork
@@ -49,7 +50,7 @@ def test_only_the_trained_path_moves(name):
     P_fixed = Path.of([[1, 0, 0]] * net.L)
     P = Path.of([[1, 0, 0], *[[0, 1, 0]] * (net.L - 1)])  # shares its first module with P_fixed
     params = net.train_only(P ^ (P & P_fixed))
-    net.train()
+    train_mode(net, params, len(images(name)))
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     step(net, params, P_fixed | P, images(name))
     frozen = {(l, m) for l, m in Path.full(net.L, 3)} - set(P ^ (P & P_fixed))  # noqa: E741
@@ -63,14 +64,16 @@ def test_only_the_trained_path_moves(name):
     assert "head.weight" in moved
 
 
-def test_frozen_batch_norm_stands_still_after_a_later_train_call():
+def test_in_train_mode_what_is_not_trained_stands_still():
     net = build("compact")
-    net.train_only(Path.empty(net.L, 3))
-    net.train()
-    net.eval()
-    net.train(True)
-    assert not any(m.training for layer in net.layers for part in layer.parallel for m in part.modules())
+    train_mode(net, net.train_only(Path.empty(net.L, 3)), 8)
+    normed = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert not any(m.training for layer in net.layers for part in layer.parallel for m in part.modules() if m in normed)
     assert net.layers[1].skip[1].training  # the learnable skips go on learning
+    train_mode(net, {"head.weight": net.head.weight}, 8)
+    assert not any(m.training for m in normed), "also the skips, where only the head is trained"
+    train_mode(net, net.train_only(Path.full(net.L, 3)), 1)
+    assert not any(m.training for m in net.modules()), "one image has no batch statistics"
 
 
 def test_a_path_inside_the_fixed_one_trains_skips_and_head_alone():

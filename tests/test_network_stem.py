@@ -75,7 +75,7 @@ def test_it_is_made_from_the_first_task_and_never_moves(name):
     seen = []
     for one in tasks(method):
         method.learn(one, Work())
-        net = method.net if name == "rps" else method.plain.net
+        net = method.net
         seen.append(net.stem.filters.clone())
         expected = Whitening(1, nn.GELU())
         first = one.train if one.k == 1 or name == "joint" else tasks(method)[0].train
@@ -86,7 +86,7 @@ def test_it_is_made_from_the_first_task_and_never_moves(name):
 
 
 def method_augment(method) -> Augment:
-    return (method if isinstance(method, RPS) else method.plain).setting.augment
+    return method.setting.augment
 
 
 @pytest.mark.parametrize("name", ["rps", "rehearsal"])

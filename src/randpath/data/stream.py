@@ -19,7 +19,8 @@ class Task:
     """What a method may see of task k: no test data, on purpose."""
 
     k: int  # from 1, as in the paper
-    classes: range
+    num_classes: int  # seen so far, with those of this task
+    new: range  # the labels of this task's own classes
     train: Dataset
     val: Dataset
 
@@ -94,7 +95,7 @@ class TaskStream:
         train, val = hold_out(everything.labels, self.seed)
         if not self.validation:
             train, val = np.arange(len(everything.labels)), val[:0]
-        return Task(k, classes, everything.take(train), everything.take(val))
+        return Task(k, classes.stop, self._classes(k), everything.take(train), everything.take(val))
 
     def test(self, k: int) -> Dataset:
         """The test images of task k's own classes: for `experiment.run` alone."""

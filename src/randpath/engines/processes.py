@@ -1,4 +1,4 @@
-"""process_map: the builtin `map` on several processes, which survives their death and their silence.
+"""Processes: calls on several processes at once, which survives their death and their silence.
 
 A worker is spawned once and kept; it takes one call at a time. The call depends on its arguments alone, so one that is
 lost with its worker is simply made again, and the number of workers cannot change a result.
@@ -26,11 +26,13 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
 from randpath.engines import waiting
+from randpath.engines.serial import Tick, quiet
 from randpath.errors import UsageError, WorkerLost
 
-T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
 
-ATTEMPTS = 3  # of one call, before its loss is no accident
+ATTEMPTS = 3  # how often one call may lose its worker before the run fails
 SILENCE = 300.0  # seconds without a sign of life that count as hung
 STARTUP = 60.0  # at least so long for the first sign: importing torch on a busy machine takes its time
 PATIENCE = 10.0  # seconds for the workers to reach their next step when all is to stop
@@ -49,12 +51,9 @@ class ByValue(ForkingPickler):
 
 def _send(pipe: Connection, message: object) -> None:
     buffer = io.BytesIO()
-    ByValue(buffer).dump(message)  # whole before the first byte leaves: an object that cannot travel breaks nothing
+    # Pickle fully before sending: an unpicklable object raises here instead of leaving half a message in the pipe.
+    ByValue(buffer).dump(message)
     pipe.send_bytes(buffer.getbuffer())
-
-
-def quiet(done: float) -> None:
-    """The tick that does nothing."""
 
 
 # ---- in the worker
@@ -87,13 +86,10 @@ class _Link:
 _link: _Link | None = None  # set in a worker, and nowhere else
 
 
-def heartbeat(done: float = 0.0) -> None:
-    """Say which share of the call is done, at most once a second; to be called at each step. Nothing outside a worker.
-
-    Raises what stopped the parent, when something did.
-    """
-    if _link is not None:
-        _link.beat(done)
+def _heartbeat(done: float) -> None:
+    """A call's tick: say which share of it is done, at most once a second. Raises what stopped the parent, if so."""
+    assert _link is not None
+    _link.beat(done)
 
 
 def _serve(pipe: Connection, control: Connection) -> None:
@@ -106,9 +102,9 @@ def _serve(pipe: Connection, control: Connection) -> None:
     _link = _Link(pipe, control)
     while True:
         try:
-            number, function, arguments = pipe.recv()
+            number, function, argument = pipe.recv()
             _link.begin(number)
-            answer: tuple[str, object, float] = ("done", function(*arguments), time.process_time())
+            answer: tuple[str, object, float] = ("done", function(argument, _heartbeat), time.process_time())
         except BaseException as error:
             error.add_note("In a worker:\n" + traceback.format_exc())
             answer = ("raised", error, time.process_time())
@@ -120,7 +116,7 @@ def _serve(pipe: Connection, control: Connection) -> None:
             text = f"the {'result' if answer[0] == 'done' else 'error'} of a worker cannot be sent: {error}"
             _send(pipe, ("raised", TypeError(text), time.process_time()))
         del answer
-        function = arguments = None  # memory for the next one
+        function = argument = None  # memory for the next one
 
 
 def _leave_with_parent() -> None:
@@ -153,11 +149,11 @@ class _Worker:
         self.steps: collections.deque[float] = collections.deque(maxlen=100)
         threading.Thread(target=self._talk, daemon=True).start()
 
-    def begin(self, number: int, index: int, function: object, arguments: object) -> None:
+    def begin(self, number: int, index: int, function: object, argument: object) -> None:
         self.number, self.index = number, index
         self.heard, self.done = time.monotonic(), 0.0
         self.steps.clear()
-        self.tasks.put((number, function, arguments))
+        self.tasks.put((number, function, argument))
 
     def silent(self, silence: float) -> float:
         """Seconds of silence, if they are too many; else 0."""
@@ -185,10 +181,16 @@ class _Worker:
                 self.reports.put((self, "raised", task[0], error))
 
 
-class ProcessMap:
-    """A function with the signature of the builtin `map`; see process_map."""
+class Processes:
+    """An engine of several processes: `with Processes(2) as engine: list(engine.map(function, arguments))`.
 
-    def __init__(self, processes: int, silence: float = SILENCE, tick: Callable[[float], object] = quiet) -> None:
+    A worker that dies, or is silent for max(10 x its median step, `silence` seconds), is replaced and its call made
+    again; the third loss of one call is WorkerLost. An exception of `function` is raised here. `tick` is told the share
+    that is done, several times a second: when it raises, the workers raise the same at their next heartbeat, and have
+    ten seconds to save.
+    """
+
+    def __init__(self, processes: int, silence: float = SILENCE, tick: Tick = quiet) -> None:
         if processes < 1:
             raise UsageError(f"{processes} processes can do nothing")
         self.processes, self.silence, self.tick = processes, silence, tick
@@ -199,10 +201,10 @@ class ProcessMap:
         self._spent = 0.0  # by workers that have ended
         atexit.register(self.close)
 
-    def __call__(self, function: Callable[..., T], *iterables: Iterable[Any]) -> Iterator[T]:
-        """The results of `function` in the order of the arguments, when all are there."""
-        calls = list(zip(*iterables))
-        results: dict[int, T] = {}
+    def map(self, function: Callable[[A, Tick], R], arguments: Iterable[A]) -> Iterator[R]:
+        """function(argument, tick) for each argument, in their order, when all are there."""
+        calls = list(arguments)
+        results: dict[int, R] = {}
         causes: list[list[str]] = [[] for _ in calls]
         todo = collections.deque(range(len(calls)))
         try:
@@ -296,22 +298,11 @@ class ProcessMap:
         for worker in list(self._workers):
             self._end(worker)
 
-    def __enter__(self) -> ProcessMap:
+    def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def process_map(processes: int, *, silence: float = SILENCE, tick: Callable[[float], object] = quiet) -> ProcessMap:
-    """A `map` on several processes: `with process_map(2) as map: list(map(function, arguments))`.
-
-    A worker that dies, or is silent for max(10 x its median step, `silence` seconds), is replaced and its call made
-    again; the third loss of one call is WorkerLost. An exception of `function` is raised here. `tick` is told the share
-    that is done, several times a second: when it raises, the workers raise the same at their next heartbeat, and have
-    ten seconds to save.
-    """
-    return ProcessMap(processes, silence, tick)
 
 
 def _cause(exitcode: int | None) -> str:

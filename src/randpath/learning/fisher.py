@@ -1,13 +1,12 @@
 """Per-image squared gradients of the log-likelihood: their element-wise maximum (ours) and mean (EWC's)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from randpath.network.layers import PathNetwork
 from randpath.network.path import Path
 
 # Below this many gradient values an image, vmap over a chunk beats a loop of single images (benchmarks/fisher.py).
@@ -15,14 +14,23 @@ VMAP_LIMIT = 200_000
 VMAP_FLOATS = 4_000_000  # gradient values in flight at once: they should stay in the cache
 
 
-def gradients(
-    net: PathNetwork, path: Path, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
-) -> Iterator[list[Tensor]]:
-    """For every chunk of images, d log f(x_i; theta) / d theta for each image i and each of `parameters`.
+def log_likelihood(q: Tensor, y: Tensor) -> Tensor:
+    """log f(x; theta) of the true label: the log-softmax over the classes seen; q (classes,), y a number."""
+    return F.log_softmax(q, dim=0).gather(0, y.unsqueeze(0)).squeeze(0)
 
-    log f is the log-softmax, over the classes seen, of the true label; the square is the diagonal of the empirical
-    Fisher information. Never a batch's mean gradient. Batch-norm is in eval mode. Whoever squares does so in float64:
-    of well fitted images the squares are too small for float32.
+
+def gradients(
+    net: nn.Module,
+    path: Path | None,  # none: the module is called with x alone
+    parameters: Sequence[nn.Parameter],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    of: Callable[[Tensor, Tensor], Tensor] = log_likelihood,
+) -> Iterator[list[Tensor]]:
+    """For every chunk of images, d of(q_i, y_i) / d theta for each image i and each of `parameters`.
+
+    The square for the log-likelihood is the diagonal of the empirical Fisher information. Never a batch's mean
+    gradient. Batch-norm is in eval mode. Whoever squares does so in float64: of well fitted images the squares are too
+    small for float32.
     """
     names = {id(p): name for name, p in net.named_parameters()}
     everything = {name: p.detach() for name, p in net.named_parameters()}  # no graph where no gradient is asked for
@@ -32,26 +40,26 @@ def gradients(
     was_training = net.training
     net.eval()
 
-    def log_likelihood(some: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        q = functional_call(net, {**everything, **some}, (x.unsqueeze(0), path))
-        return F.log_softmax(q, dim=1).squeeze(0).gather(0, y.unsqueeze(0)).squeeze(0)
+    def scalar(some: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        arguments = (x.unsqueeze(0),) if path is None else (x.unsqueeze(0), path)
+        return of(functional_call(net, {**everything, **some}, arguments).squeeze(0), y)
 
     for x, y in batches:
         if size <= VMAP_LIMIT:
-            per_image = vmap(grad(log_likelihood), in_dims=(None, 0, 0))
+            per_image = vmap(grad(scalar), in_dims=(None, 0, 0))
             for xs, ys in zip(torch.split(x, chunk), torch.split(y, chunk)):
                 g = per_image(chosen, xs, ys)
                 yield [g[name] for name in chosen]
         else:
             wanted = [p.detach().requires_grad_() for p in parameters]
             for xi, yi in zip(x, y):
-                one = log_likelihood(dict(zip(chosen, wanted)), xi, yi)
+                one = scalar(dict(zip(chosen, wanted)), xi, yi)
                 yield [g.unsqueeze(0) for g in torch.autograd.grad(one, wanted)]
     net.train(was_training)
 
 
 def fisher_max(
-    net: PathNetwork, path: Path, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
+    net: nn.Module, path: Path | None, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
 ) -> list[Tensor]:
     """I = max over images of F_i, element by element (eq. 5)."""
     largest = [torch.zeros_like(p, requires_grad=False) for p in parameters]  # |gradient|
@@ -62,7 +70,7 @@ def fisher_max(
 
 
 def fisher_mean(
-    net: PathNetwork, path: Path, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
+    net: nn.Module, path: Path | None, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
 ) -> list[Tensor]:
     """F = mean over images of F_i, element by element: what EWC weighs its penalty with."""
     total = [torch.zeros_like(p, requires_grad=False, dtype=torch.float64) for p in parameters]

@@ -1,29 +1,24 @@
 """What a method is: four verbs, in one small file, that call the one shared training function."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from pathlib import Path as Directory
+import pathlib
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.data.stream import Task
-from randpath.errors import DataError, DeviceMissing
+from randpath.engines.serial import Engine, Serial, Tick
+from randpath.errors import DataError
 from randpath.learning.memory import Budget
-from randpath.learning.objective import cross_entropy
-from randpath.learning.train import Terms, Tick, Training, fit, predict, quiet
-from randpath.learning.whitening import fit_stem
+from randpath.learning.train import Training, predict
 from randpath.network.backbones import Backbone
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path
 
 NO_REPLAY = "the memory's budget is 0: nothing is replayed, so old classes will be forgotten"
-
-Map = Callable[..., Iterable[Any]]  # the signature of the builtin map; results may arrive in any order
 
 
 @dataclass(frozen=True)
@@ -39,18 +34,27 @@ class Setting:
     device: str = "cpu"
     threads: int = 1  # of a lone fit: part of the experiment, because they change the last bits
     search_threads: int = 1  # of one of N candidates
+    auxiliary: Dataset | None = None  # unlabelled images of no class of the stream, for methods that need such (DMC)
 
 
 @dataclass(frozen=True)
 class Work:
-    """How to run candidates, where to keep unfinished fits, whom to tell. `Work()` is serial, nowhere and quiet."""
+    """How to run candidates and where to keep unfinished fits. `Work()` is serial, nowhere and quiet."""
 
-    map: Map = map
-    place: Directory | None = None
-    tick: Tick = quiet
+    engine: Engine = field(default_factory=Serial)
+    place: pathlib.Path | None = None
 
-    def at(self, name: str) -> Directory | None:
+    @property
+    def tick(self) -> Tick:
+        """Whom to tell which share of the task is done."""
+        return self.engine.tick
+
+    def at(self, name: str) -> pathlib.Path | None:
         return None if self.place is None else self.place / name
+
+    def part(self, index: int, parts: int) -> "Work":
+        """For the fit number `index` (from 0) of several: its ticks are its share of the one bar."""
+        return Work(Serial(lambda done: self.tick((index + done) / parts)), self.place)
 
 
 @dataclass(frozen=True)
@@ -79,56 +83,15 @@ class Method(Protocol):
 
     cumulative: ClassVar[bool]  # whether its tasks hold all data so far (joint training alone)
 
-    def learn(self, task: Task, work: Work) -> Learned: ...
+    def learn(self, task: Task, work: Work) -> Learned:
+        """Learn the next task. If it fails or is stopped, the method is as it was."""
 
-    def logits(self, x: Tensor) -> Tensor:
-        """One logit a class seen, for a normalised batch."""
+    def inference(self) -> nn.Module:
+        """The method's only answer: normalised images to one logit for each class seen. It shares no memory."""
 
     def state_dict(self) -> State: ...
 
     def load_state_dict(self, state: State) -> None: ...
-
-
-class Plain:
-    """One network with one module a layer and no attention, an ordinary ResNet or MLP: what the baselines train."""
-
-    def __init__(self, setting: Setting):
-        self.setting = replace(setting, backbone=replace(setting.backbone, M=1, attention="none"))
-        self.reset()
-
-    def reset(self) -> None:
-        """Fresh weights: the same ones each time."""
-        self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
-        self.path = Path.full(self.net.L, 1)
-
-    def train(
-        self, task: Task, data: Dataset, work: Work, training: Training, log_counts: Tensor | None = None
-    ) -> Learned:
-        """Cross-entropy over all classes seen, on `data`."""
-        s = self.setting
-        torch.set_num_threads(s.threads)
-        fit_stem(self.net, data, s.augment)
-        self.net.grow_head(task.classes.stop)
-        params = self.net.train_only(self.path)
-
-        def loss(x: Tensor, y: Tensor, step: int) -> Terms:
-            return {"ce": (1.0, cross_entropy(self.net(x), y, log_counts, training.smoothing))}
-
-        epochs = fit(
-            self.net, params, data, loss, training, s.augment,
-            key=(s.seed, "task", task.k), place=work.at("fit"), tick=work.tick,
-        )  # fmt: skip
-        size = self.net.num_parameters(self.path)
-        return Learned([{"candidate": 0, "phi": None, **line} for line in epochs], size, size)
-
-    def logits(self, x: Tensor) -> Tensor:
-        self.net.eval()
-        with torch.no_grad():
-            q: Tensor = self.net(x, self.path)
-        return q
-
-    def features(self, data: Dataset) -> np.ndarray:
-        return unit_features(self.net, self.path, data, self.setting)
 
 
 def unit_features(net: PathNetwork, path: Path, data: Dataset, setting: Setting) -> np.ndarray:
@@ -138,38 +101,25 @@ def unit_features(net: PathNetwork, path: Path, data: Dataset, setting: Setting)
     return nn.functional.normalize(f).numpy()
 
 
-def check_task(task: Task, shape: tuple[int, ...], seen: int) -> None:
-    """Refuse, before the first step, labels outside the task's classes and items of another shape."""
+def check_task(task: Task, shape: tuple[int, ...], seen: int, k: int | None) -> None:
+    """Refuse, before the first step, a task that does not follow task k, foreign labels and items of another shape."""
+    if k is not None and task.k != k + 1:
+        raise DataError(f"task {task.k} does not follow task {k}")
     for part, name in ((task.train, "training"), (task.val, "validation")):
         if not len(part):
             continue
         if part.shape != shape:
             raise DataError(f"task {task.k}: {name} items have shape {part.shape}, the network takes {shape}")
-        wrong = np.flatnonzero((part.labels < task.classes.start) | (part.labels >= task.classes.stop))
+        wrong = np.flatnonzero((part.labels < 0) | (part.labels >= task.num_classes))
         if len(wrong):
             raise DataError(
                 f"task {task.k}: label {int(part.labels[wrong[0]])} of {name} item {int(wrong[0])} is outside of the "
-                f"task's classes {task.classes.start}..{task.classes.stop - 1}"
+                f"task's classes 0..{task.num_classes - 1}"
             )
     if not len(task.train):
         raise DataError(f"task {task.k} has no training items")
-    if task.classes.start > seen or task.classes.stop <= task.classes.start:
-        raise DataError(f"task {task.k} teaches {task.classes}, but {seen} classes are known so far")
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have."""
-    try:
-        torch.empty(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise DeviceMissing(f"device {device!r} is not there: {str(error).splitlines()[0]}") from error
-
-
-def count_flops(logits: Callable[[Tensor], Tensor], shape: tuple[int, ...], device: str = "cpu") -> int:
-    """FLOPs (two a multiply-add) of one item."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    size = (1, shape[2], shape[0], shape[1]) if len(shape) == 3 else (1, *shape)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        logits(torch.zeros(size, device=device))
-    return int(counter.get_total_flops())
+    if task.new.stop != task.num_classes or task.new.start != seen or (k is not None and not task.new):
+        raise DataError(
+            f"task {task.k} teaches classes {task.new.start}..{task.new.stop - 1} of {task.num_classes}, "
+            f"but {seen} classes are known so far"
+        )

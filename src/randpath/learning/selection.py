@@ -1,22 +1,22 @@
 """Random path selection: train N candidates of a task, keep the best on validation data (section 3.3)."""
 
 import copy
-from collections.abc import Iterable
+import pathlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path as Directory
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
-from randpath.engines import processes as workers
+from randpath.engines.serial import Serial, Tick
 from randpath.errors import Diverged
+from randpath.learning.method import Setting, Work
 from randpath.learning.objective import cross_entropy, distillation
-from randpath.learning.train import Key, Terms, Tick, Training, fit, predict
+from randpath.learning.train import Key, Terms, Training, fit, predict
 from randpath.metrics import mean_class_accuracy
-from randpath.network.backbones import Backbone
 from randpath.network.layers import Start
 from randpath.network.path import Path
 
@@ -25,8 +25,8 @@ from randpath.network.path import Path
 class Job:
     """All that the candidates of one task have in common; it crosses processes."""
 
-    backbone: Backbone
-    seed: int
+    setting: Setting
+    training: Training
     weights: dict[str, Tensor]  # the network's state before the task: what P_fixed and a reused path need
     P_fixed: Path
     P_before: Path  # the inference path of `weights`
@@ -39,12 +39,8 @@ class Job:
     phi: float
     temperature: float
     log_counts: Tensor | None  # balanced softmax, `tuned` alone
-    training: Training
-    augment: Augment
     key: Key
-    place: Directory | None
-    device: str
-    threads: int
+    place: pathlib.Path | None
 
 
 @dataclass(frozen=True)
@@ -60,21 +56,32 @@ class Trial:
     failure: Diverged | None = None
 
 
-def train_candidate(job: Job, candidate: tuple[int, Path], tick: Tick | None = None) -> Trial:
-    """Train one path; the result depends on (job, candidate) alone, `job.place` only shortens a retry."""
+def random_search(job: Job, paths: Sequence[Path], work: Work) -> list[Trial]:
+    """Train every candidate. A lone one is trained in this process, with all threads."""
+    lone = len(paths) == 1
+    engine = Serial(work.tick) if lone else work.engine
+    threads = job.setting.threads if lone else job.setting.search_threads
+    trials = sorted(engine.map(partial(train_candidate, job, threads), enumerate(paths)), key=lambda trial: trial.index)
+    torch.set_num_threads(job.setting.threads)
+    return trials
+
+
+def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: Tick) -> Trial:
+    """Train one path; the result depends on (job, threads, candidate) alone, `job.place` only shortens a retry."""
     index, P = candidate
-    torch.set_num_threads(job.threads)
-    net = job.backbone.build(job.seed)
+    s = job.setting
+    torch.set_num_threads(threads)
+    net = s.backbone.build(s.seed)
     net.load_weights(job.weights)
     P_tr = P ^ (P & job.P_fixed)
     P_ts = job.P_fixed | P
     net.open(P_ts, job.P_before, job.P_last, job.start)
     net.grow_head(job.num_classes)
-    net.to(job.device)
+    net.to(s.device)
     params = net.train_only(P_tr)
     # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
-    teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(job.device)
-    log_counts = None if job.log_counts is None else job.log_counts.to(job.device)
+    teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(s.device)
+    log_counts = None if job.log_counts is None else job.log_counts.to(s.device)
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
         q = net(x, P_ts)
@@ -89,15 +96,15 @@ def train_candidate(job: Job, candidate: tuple[int, Path], tick: Tick | None = N
         if not len(job.val):
             return None
         net.eval()
-        q = predict(lambda x: net(x, P_ts), job.val, job.augment, job.device)
+        q = predict(lambda x: net(x, P_ts), job.val, s.augment, s.device)
         return mean_class_accuracy(job.val.labels, q.argmax(dim=1).numpy())
 
     trained = sum(p.numel() for p in params.values())
     place = None if job.place is None else job.place / f"candidate-{index}"
     try:
         epochs = fit(
-            net, params, job.data, loss, job.training, job.augment,
-            key=(*job.key, "candidate", index), place=place, validate=score, tick=tick or workers.heartbeat,
+            net, params, job.data, loss, job.training, s.augment,
+            key=(*job.key, "candidate", index), place=place, validate=score, tick=tick,
         )  # fmt: skip
     except Diverged as failure:
         return Trial(index, P, None, {}, [], trained, failure)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset, Index
+from randpath.engines.serial import Tick, quiet
 from randpath.errors import Damaged, Diverged, Stopped
 from randpath.keyed import rng
 from randpath.settings import at_least, between, check, each
@@ -21,11 +22,6 @@ from randpath.storage import checkpoint
 
 Key = tuple[int | str, ...]
 Terms = Mapping[str, tuple[float, Tensor]]  # name -> (weight, value); the loss is the weighted sum
-Tick = Callable[[float], object]  # told the share that is done after each step; raises Stopped to end the fit there
-
-
-def quiet(done: float) -> None:
-    """A tick that tells nobody."""
 
 
 @dataclass(frozen=True)
@@ -117,25 +113,25 @@ def fit(
     place: Directory | None = None,
     until: int | None = None,
     extra: dict[str, Tensor] | None = None,
-    after_backward: Callable[[], None] | None = None,
+    after_backward: Callable[[int], None] | None = None,  # with the step, counted from 0
     after_step: Callable[[], None] | None = None,
     validate: Callable[[], float | None] | None = None,
     tick: Tick = quiet,
 ) -> list[dict[str, Any]]:
     """Train `params` of `net` on `data`: make the weighted sum of the terms of `loss(x, y, step)` small.
 
-    Returns one dict an epoch. Everything random comes from `key` and the step. `place` is this fit's own directory: a
+    Returns one dict per epoch. Everything random comes from `key` and the step. `place` is this fit's own directory: a
     good unfinished state there is gone on from, a finished one is loaded. The state is params, moving buffers,
-    optimizer, `extra` (tensors that the caller changes in place), epoch and step. `until` pauses after that epoch, so
-    that a search can stop weak candidates.
+    optimizer, `extra` (tensors that the caller adds or changes in place), epoch and step. `until` pauses after that
+    epoch, so that a search can stop weak candidates.
     """
     device = next(iter(params.values())).device
-    net.train(len(data) > 1)  # one image has no batch statistics: batch-norm stays in eval mode
-    run = _Run(net, params, training, extra or {}, place)
+    train_mode(net, params, len(data))
+    run = _Run(net, params, training, extra, place)
     steps = len(batch_indices(len(data), training.batch, *key, "batches", 0))
     last_epoch = training.epochs if until is None else min(until, training.epochs)
     while run.epoch < last_epoch:
-        net.train(len(data) > 1)  # validation may have left it in eval mode
+        train_mode(net, params, len(data))  # validation may have left it in eval mode
         indices = batch_indices(len(data), training.batch, *key, "batches", run.epoch)[run.step :]
         for x, y in data.batches(indices):
             step = run.epoch * steps + run.step
@@ -144,7 +140,15 @@ def fit(
             if training.small_side and run.epoch < round(training.small_share * training.epochs):
                 x = F.interpolate(x, size=training.small_side, mode="bilinear", antialias=True)
             terms = loss(x, y.to(device), step)
-            run.update(terms, lr, step, after_backward)
+            total = torch.stack([weight * value for weight, value in terms.values()]).sum()
+            run.optimizer.zero_grad(set_to_none=True)
+            total.backward()  # type: ignore[no-untyped-call]
+            if after_backward is not None:
+                after_backward(step)
+            run.require_finite(total, terms, step, lr)
+            for group in run.optimizer.param_groups:
+                group["lr"] = lr
+            run.optimizer.step()
             if after_step is not None:
                 after_step()
             run.step += 1
@@ -158,6 +162,19 @@ def fit(
     return run.log
 
 
+def train_mode(net: nn.Module, params: Mapping[str, nn.Parameter], n: int) -> None:
+    """Train mode, but eval mode for every module none of whose own parameters are trained: its batch-norm stands still.
+
+    One image has no batch statistics: then all stay in eval mode.
+    """
+    net.train(n > 1)
+    trained = {id(p) for p in params.values()}
+    for module in net.modules():
+        own = list(module.parameters(recurse=False))
+        if own and not any(id(p) in trained for p in own):
+            module.training = False
+
+
 class _Run:
     """The moving parts of one fit: what has to be saved so that it goes on exactly."""
 
@@ -166,10 +183,11 @@ class _Run:
         net: nn.Module,
         params: Mapping[str, nn.Parameter],
         training: Training,
-        extra: dict[str, Tensor],
+        extra: dict[str, Tensor] | None,
         place: Directory | None,
     ):
-        self.net, self.params, self.training, self.extra, self.place = net, params, training, extra, place
+        self.net, self.params, self.training, self.place = net, params, training, place
+        self.extra = {} if extra is None else extra
         self.optimizer = _optimizer(list(params.values()), training)
         self.epoch = self.step = 0
         self.sums: dict[str, float] = {}
@@ -190,13 +208,8 @@ class _Run:
         if found is not None:
             self._load(found[1])
 
-    def update(self, terms: Terms, lr: float, step: int, after_backward: Callable[[], None] | None) -> None:
-        """One step of the optimizer, unless something is not finite."""
-        total = torch.stack([weight * value for weight, value in terms.values()]).sum()
-        self.optimizer.zero_grad(set_to_none=True)
-        total.backward()  # type: ignore[no-untyped-call]
-        if after_backward is not None:
-            after_backward()
+    def require_finite(self, total: Tensor, terms: Terms, step: int, lr: float) -> None:
+        """Refuse a step whose loss, gradient or statistics are not finite; add up the losses of the epoch."""
         gradients = [p.grad for p in self.params.values() if p.grad is not None]
         # One number each for the gradients and for the statistics that this step's forward pass has moved.
         norm = torch.nn.utils.get_total_norm(gradients)
@@ -211,9 +224,6 @@ class _Run:
         ):
             if not all(map(math.isfinite, numbers)):
                 raise Diverged(what, step, lr, gradient, self.losses)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.optimizer.step()
         for name, value in zip(terms, values[1:]):
             self.sums[name] = self.sums.get(name, 0.0) + value
 
@@ -252,8 +262,11 @@ class _Run:
         targets |= {f"buffers.{name}": b for name, b in self.buffers.items()}
         targets |= {f"extra.{name}": t for name, t in self.extra.items()}
         for name, tensor in saved.tensors["state"].items():
-            if not name.startswith("optimizer."):
+            if name in targets:
                 targets[name].copy_(tensor)
+                continue
+            if name.startswith("extra."):  # the caller had not filled it yet when this fit began again
+                self.extra[name.removeprefix("extra.")] = tensor.clone()
                 continue
             _, what, parameter = name.split(".", 2)
             p = self.params[parameter]

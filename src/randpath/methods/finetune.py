@@ -1,30 +1,25 @@
 """Fine-tuning: the whole network is trained on the new task's images alone, so it forgets. The lower bound."""
 
-from typing import ClassVar
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from randpath.data.stream import Task
-from randpath.learning.method import Learned, Plain, Setting, State, Work, check_task
+from randpath.learning.method import Learned, Work
+from randpath.learning.objective import cross_entropy
+from randpath.learning.plain import Plain
+from randpath.learning.train import Terms
 
 
-class FineTune:
+@dataclass(eq=False)
+class FineTune(Plain):
     """L = L_ce over all classes seen, on the images of task k."""
 
-    cumulative: ClassVar[bool] = False
-
-    def __init__(self, setting: Setting):
-        self.plain = Plain(setting)
-
     def learn(self, task: Task, work: Work) -> Learned:
-        check_task(task, self.plain.setting.backbone.shape, self.plain.net.num_classes)
-        return self.plain.train(task, task.train, work, self.plain.setting.training.of_task(task.k))
+        net = self.begin(task)
 
-    def logits(self, x: Tensor) -> Tensor:
-        return self.plain.logits(x)
+        def loss(x: Tensor, y: Tensor, step: int) -> Terms:
+            return {"ce": (1.0, cross_entropy(net(x), y, smoothing=self.setting.training.smoothing))}
 
-    def state_dict(self) -> State:
-        return State({"weights": dict(self.plain.net.state_dict())}, {})
-
-    def load_state_dict(self, state: State) -> None:
-        self.plain.net.load_weights(state.tensors["weights"])
+        epochs = self.fit(net, task, task.train, work, loss)
+        return self.commit(task, net, epochs)

@@ -4,11 +4,10 @@
 """
 
 import copy
-from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import ClassVar, get_args
+from typing import Annotated, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
@@ -18,167 +17,202 @@ from randpath.learning.memory import Memory, pictures
 from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
 from randpath.learning.objective import log_counts, phi, phi_by_ratio
 from randpath.learning.saturation import saturation
-from randpath.learning.selection import Job, Trial, best, train_candidate
+from randpath.learning.selection import Job, Trial, best, random_search
 from randpath.learning.whitening import fit_stem
-from randpath.network.fold import fold
-from randpath.network.layers import Start
+from randpath.network.fold import Folded, fold
+from randpath.network.layers import PathNetwork, Start
 from randpath.network.path import Path, candidates, last_layers
+from randpath.settings import above, at_least, check
 
 
+@dataclass(frozen=True)
+class Begun:
+    """How a task begins."""
+
+    k: int
+    again: int  # how many calls have gone on with task k, this one included; 0: its first
+    S: list[int]  # the tasks after which the path was switched
+    P_fixed: Path
+    paths: list[Path]  # the candidates
+    unchosen: bool  # there are no validation images to choose a path by
+    weights: dict[str, Tensor]  # the network's state before the task
+    teacher: Folded | None  # the previous state on the previous inference path
+
+    @property
+    def call(self) -> tuple[str | int, ...]:
+        """A part of every key."""
+        return ("again", self.again) if self.again else ()
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a search has found."""
+
+    net: PathNetwork
+    memory: Memory
+    P: Path
+    mu_sat: float | None
+    switched: bool
+
+
+@dataclass(eq=False)
 class RPS:
     """Train the present path until mu_sat says that it is full; then freeze it, try N new ones and keep the best."""
 
     cumulative: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        setting: Setting,
-        *,
-        N: int = 8,  # candidates after a switch (section 4.1)
-        threshold: float = 0.0,  # "th = 0 throughout the experiments"; the ablations use 2 and 3
-        switch_every: int | None = None,  # J: switch by count instead
-        gamma: float | None = None,  # none: (training images of the task) / (budget), the paper's own rule
-        controller: str = "switch",  # phi of the paper, which grows after the first switch; "ratio": ours, for `tuned`
-        temperature: float = 2.0,  # t_e
-        balanced: bool = False,  # balanced softmax in L_ce: ours, for `tuned`
-        start: Start = "fresh",  # what a new module begins from; "copy" and "zero": ours
-        open_layers: int | None = None,  # how many of the last layers get a new module at a switch; none: all
-        revisit: bool = False,  # keep task k's teacher, so that a later call can go on with task k
-    ):
-        for name, value, least in (("N", N, 1), ("switch_every", switch_every, 1), ("open_layers", open_layers, 1)):
-            if not (value is None and name != "N") and not (isinstance(value, int) and value >= least):
-                raise ValueError(f"option {name} must be a whole number of at least {least}, got {value!r}")
-        for name, number in (("threshold", threshold), ("gamma", gamma), ("temperature", temperature)):
-            if not (number is None and name == "gamma") and not isinstance(number, int | float):
-                raise ValueError(f"option {name} must be a number, got {number!r}")
-        if controller not in ("switch", "ratio"):
-            raise ValueError(f"option controller must be switch or ratio, got {controller!r}")
-        if not temperature > 0:
-            raise ValueError(f"option temperature must be above 0, got {temperature!r}")
-        self.setting, self.N, self.threshold, self.switch_every = setting, N, threshold, switch_every
-        self.gamma, self.controller, self.temperature, self.balanced = gamma, controller, temperature, balanced
-        if start not in get_args(Start):
-            raise ValueError(f"option start must be {', '.join(get_args(Start))}, got {start!r}")
-        self.start, self.open_layers, self.revisit = start, open_layers, revisit
-        self.net = setting.backbone.build(setting.seed).to(setting.device)
-        self.memory = Memory(setting.budget)
-        self.k = 0
+    setting: Setting
+    _: KW_ONLY
+    N: Annotated[int, at_least(1), "candidates after a switch (section 4.1)"] = 8
+    # "th = 0 throughout the experiments"; the ablations use 2 and 3
+    threshold: Annotated[float, "switch when mu_sat is at least this"] = 0.0
+    switch_every: Annotated[int | None, at_least(1), "J: switch by count instead"] = None
+    gamma: Annotated[float | None, at_least(0), "scale of phi; null: (images of the task) / (budget)"] = None
+    controller: Annotated[Literal["switch", "ratio"], "phi of the paper, or by old / new classes (ours)"] = "switch"
+    temperature: Annotated[float, above(0), "t_e of the distillation"] = 2.0
+    balanced: Annotated[bool, "balanced softmax in L_ce (ours)"] = False
+    start: Annotated[Start, "what a new module begins from; copy and zero are ours"] = "fresh"
+    open_layers: Annotated[int | None, at_least(1), "so many last layers get a new module; null: all"] = None
+
+    def __post_init__(self) -> None:
+        check(self, "options.")
+        self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
+        self.memory = Memory(self.setting.budget)
+        self.k = self.again = 0
         self.P = self.P_fixed = Path.empty(self.net.L, self.net.M)
-        self.S: list[int] = []  # the tasks after which the path was switched
-        self.again = 0  # calls that went on with task k
-        self.previous: tuple[dict[str, Tensor], Path] | None = None  # weights and P_ts before task k: its teacher
+        self.S: list[int] = []
 
     @property
     def P_ts(self) -> Path:
         return self.P_fixed | self.P
 
     def learn(self, task: Task, work: Work) -> Learned:
-        """Learn the next task; if task.k is the present one, go on with it from its end, with the teacher it had."""
-        s = self.setting
-        going_on = 0 < task.k == self.k
-        k, again = (self.k, self.again + 1) if going_on else (self.k + 1, 0)
-        call = ("again", again) if again else ()  # a part of every key
-        check_task(task, s.backbone.shape, self.net.num_classes)
-        self.memory.require_room(task.classes.stop)
-        notes = []
-        if s.budget == 0 and k == 1:
-            notes.append(NO_REPLAY)
+        """Learn the next task."""
+        check_task(task, self.setting.backbone.shape, self.net.num_classes, self.k)
+        teacher = fold(self.net, self.P_ts).cpu() if self.k else None
+        return self._train(task, work, self._begin(task, self.k + 1, 0, self.S, teacher))
 
-        S = [j for j in self.S if j < k]  # a switch noted after a task that goes on is taken back
-        previous = self.previous if going_on else self._present() if self.revisit and k > 1 else None
-        teacher = None if k == 1 else self._folded(previous) if going_on else fold(self.net, self.P_ts).cpu()
-        old = self.net.num_classes  # classes before task k
-        if going_on:
-            old = 0 if previous is None else len(previous[0]["head.bias"])
+    def go_on(self, task: Task, work: Work, teacher: Folded | None) -> Learned:
+        """Go on with the present task from its end, with the teacher that it had; a switch after it is taken back."""
+        check_task(task, self.setting.backbone.shape, self.net.num_classes, None)
+        S = [j for j in self.S if j < self.k]
+        return self._train(task, work, self._begin(task, self.k, self.again + 1, S, teacher))
+
+    def _train(self, task: Task, work: Work, begun: Begun) -> Learned:
+        trials = random_search(self._job(task, begun, work), begun.paths, work)
+        settled = self._settle(task, begun, best(trials))
+        return self._commit(begun, trials, settled)
+
+    def _begin(self, task: Task, k: int, again: int, S: list[int], teacher: Folded | None) -> Begun:
+        """The same path again, or after a switch N new ones beside what is now frozen (section 3.3)."""
+        self.memory.require_room(task.num_classes)
         if self.k == 0 or self.k in S:
             P_fixed = self.P_ts
-            draw = rng(s.seed, "paths", k)
+            draw = rng(self.setting.seed, "paths", k)
             if self.open_layers is None or self.k == 0:
                 paths = candidates(self.N, P_fixed, draw)
             else:
                 paths = last_layers(self.N, self.open_layers, self.P, P_fixed, draw)
         else:
-            P_fixed = self.P_fixed
-            paths = [self.P]
-        val = Joined([*self.memory.val.values(), task.val])
-        if not len(val) and len(paths) > 1:
-            paths = paths[:1]
-            notes.append("no validation images to choose a path by: one candidate is trained")
+            P_fixed, paths = self.P_fixed, [self.P]
+        unchosen = not len(self._val(task))
+        return Begun(k, again, S, P_fixed, paths[:1] if unchosen else paths, unchosen, self._weights(task), teacher)
 
-        fit_stem(self.net, task.train, s.augment)
+    def _weights(self, task: Task) -> dict[str, Tensor]:
+        """What P_ts needs before the task; before the first one that is a fixed stem, if there is one."""
+        weights = self.net.weights(self.P_ts)
+        if not self.k and self.net.stem is not None:
+            net = self.setting.backbone.build(self.setting.seed)
+            fit_stem(net, task.train, self.setting.augment)
+            weights = net.weights(self.P_ts)
+        return {name: tensor.cpu() for name, tensor in weights.items()}
+
+    def _job(self, task: Task, begun: Begun, work: Work) -> Job:
+        s = self.setting
         data: Dataset = Joined([*self.memory.train.values(), task.train])
-        job = Job(
-            backbone=s.backbone,
-            seed=s.seed,
-            weights={name: tensor.cpu() for name, tensor in self.net.weights(self.P_ts).items()},
-            P_fixed=P_fixed,
+        return Job(
+            setting=s,
+            training=s.training.of_task(begun.k),
+            weights=begun.weights,
+            P_fixed=begun.P_fixed,
             P_before=self.P_ts,
             P_last=self.P,
             start=self.start,
-            num_classes=task.classes.stop,
+            num_classes=task.num_classes,
             data=data,
-            val=val,
-            teacher=teacher,
-            phi=self._phi(k, task, old, S),
+            val=self._val(task),
+            teacher=begun.teacher,
+            phi=self._phi(task, begun),
             temperature=self.temperature,
-            log_counts=log_counts(data.labels, task.classes.stop) if self.balanced else None,
-            training=s.training.of_task(k),
-            augment=s.augment,
-            key=(s.seed, "task", k, *call),
+            log_counts=log_counts(data.labels, task.num_classes) if self.balanced else None,
+            key=(s.seed, "task", begun.k, *begun.call),
             place=work.at("search"),
-            device=s.device,
-            threads=s.threads if len(paths) == 1 else s.search_threads,
         )
-        if len(paths) == 1 or work.map is map:
-            trials: Iterable[Trial] = (
-                train_candidate(job, (i, P), lambda done, i=i: work.tick((i + done) / len(paths)))  # type: ignore[misc]
-                for i, P in enumerate(paths)
-            )
-        else:
-            trials = work.map(partial(train_candidate, job), enumerate(paths))
-        finished = sorted(trials, key=lambda trial: trial.index)
-        torch.set_num_threads(s.threads)
-        winner = best(finished)
-        notes += [f"candidate {trial.index} diverged: {trial.failure}" for trial in finished if trial.failure]
-        if not winner.path ^ (winner.path & P_fixed):
-            notes.append(
-                "the path lies wholly in frozen modules: only the skips, the attention and the head were trained"
-            )
 
+    def _settle(self, task: Task, begun: Begun, winner: Trial) -> Settled:
+        """The winner's network, the memory after the task, and mu_sat on its exemplars (section 3.2)."""
+        s = self.setting
         net = s.backbone.build(s.seed)
-        net.load_weights(job.weights)
+        net.load_weights(begun.weights)
         net.load_weights(winner.weights)
         net.to(s.device)
-        P_ts = P_fixed | winner.path
+        P_ts = begun.P_fixed | winner.path
         memory = copy.copy(self.memory)
         features = partial(unit_features, net, P_ts, setting=s) if s.herding else None
-        memory.update(task.train, task.val, (s.seed, k, *call), features)
+        memory.update(task.train, task.val, (s.seed, begun.k, *begun.call), features)
         mu_sat = None
         if len(memory):
             mu_sat = saturation(net, winner.path, P_ts, Joined(memory.exemplars()), s.augment)
-        if mu_sat is None and k == 1 and s.budget:
-            notes.append("mu_sat cannot be measured, no exemplar has a gradient (one class has none): the path is kept")
-        switched = k % self.switch_every == 0 if self.switch_every else mu_sat is not None and mu_sat >= self.threshold
+        if self.switch_every:
+            switched = begun.k % self.switch_every == 0
+        else:
+            switched = mu_sat is not None and mu_sat >= self.threshold
+        return Settled(net, memory, winner.path, mu_sat, switched)
 
-        # All that could fail is done: now, and not before, the method changes.
-        self.net, self.memory = net, memory
-        self.P, self.P_fixed, self.k, self.S = winner.path, P_fixed, k, [*S, k] if switched else S
-        self.again, self.previous = again, previous
+    def _commit(self, begun: Begun, trials: list[Trial], settled: Settled) -> Learned:
+        """Take over what was found: all at once, after everything that could fail."""
+        self.net, self.memory = settled.net, settled.memory
+        self.k, self.again, self.P, self.P_fixed = begun.k, begun.again, settled.P, begun.P_fixed
+        self.S = [*begun.S, begun.k] if settled.switched else begun.S
         return Learned(
-            epochs=[line for trial in finished for line in trial.epochs],
-            parameters_trained=winner.parameters_trained,
+            epochs=[line for trial in trials for line in trial.epochs],
+            parameters_trained=best(trials).parameters_trained,
             parameters=self.net.num_parameters(self.P_ts),
-            saturation=mu_sat,
-            switched=switched,
+            saturation=settled.mu_sat,
+            switched=settled.switched,
             path=self.P,
-            notes=notes,
+            notes=self._notes(begun, trials, settled),
         )
 
-    def logits(self, x: Tensor) -> Tensor:
-        self.net.eval()
-        with torch.no_grad():
-            q: Tensor = self.net(x, self.P_ts)
-        return q
+    def _notes(self, begun: Begun, trials: list[Trial], settled: Settled) -> list[str]:
+        """Sentences for the user."""
+        first, budget = begun.k == 1, self.setting.budget
+        notes = [f"candidate {trial.index} diverged: {trial.failure}" for trial in trials if trial.failure]
+        if budget == 0 and first:
+            notes.append(NO_REPLAY)
+        if begun.unchosen and self.N > 1 and (first or begun.k - 1 in begun.S):
+            notes.append("no validation images to choose a path by: one candidate is trained")
+        if not settled.P ^ (settled.P & begun.P_fixed):
+            notes.append(
+                "the path lies wholly in frozen modules: only the skips, the attention and the head were trained"
+            )
+        if settled.mu_sat is None and first and budget:
+            notes.append("mu_sat cannot be measured, no exemplar has a gradient (one class has none): the path is kept")
+        return notes
+
+    def _val(self, task: Task) -> Dataset:
+        return Joined([*self.memory.val.values(), task.val])
+
+    def _phi(self, task: Task, begun: Begun) -> float:
+        gamma, budget = self.gamma, pictures(self.setting.budget, self.setting.backbone.shape)
+        if gamma is None:
+            gamma = (len(task.train) + len(task.val)) / budget if budget else 1.0
+        if self.controller == "switch":
+            return phi(begun.k, gamma, begun.S)
+        old = 0 if begun.teacher is None else begun.teacher.num_classes
+        return phi_by_ratio(old, task.num_classes - old, gamma)
+
+    # ---- the other verbs
 
     def inference(self) -> nn.Module:
         return fold(self.net, self.P_ts)
@@ -189,39 +223,12 @@ class RPS:
             "again": self.again,
             "P": self.P.to_lists(),
             "P_fixed": self.P_fixed.to_lists(),
-            "P_teacher": None if self.previous is None else self.previous[1].to_lists(),
             "S": self.S,
         }
-        tensors = {"weights": dict(self.net.weights(self.P_ts)), **self.memory.tensors()}
-        if self.previous is not None:
-            tensors["teacher"] = dict(self.previous[0])
-        return State(tensors, document)
+        return State({"weights": dict(self.net.weights(self.P_ts)), **self.memory.tensors()}, document)
 
     def load_state_dict(self, state: State) -> None:
-        self.k, self.S = state.document["k"], list(state.document["S"])
+        self.k, self.again, self.S = state.document["k"], state.document["again"], list(state.document["S"])
         self.P, self.P_fixed = Path.of(state.document["P"]), Path.of(state.document["P_fixed"])
-        self.again = state.document["again"]
         self.net.load_weights(state.tensors["weights"])
         self.memory.load(state.tensors)
-        if state.document["P_teacher"] is not None:
-            weights = {name: torch.as_tensor(value) for name, value in state.tensors["teacher"].items()}
-            self.previous = (weights, Path.of(state.document["P_teacher"]))
-
-    def _present(self) -> tuple[dict[str, Tensor], Path]:
-        weights = self.net.weights(self.P_ts)
-        return {name: tensor.detach().cpu().clone() for name, tensor in weights.items()}, self.P_ts
-
-    def _folded(self, previous: tuple[dict[str, Tensor], Path] | None) -> nn.Module:
-        if previous is None:
-            raise ValueError("going on with a task needs the teacher it had: make the method with revisit=True")
-        net = self.setting.backbone.build(self.setting.seed)
-        net.load_weights(previous[0])
-        return fold(net, previous[1])
-
-    def _phi(self, k: int, task: Task, old: int, S: list[int]) -> float:
-        gamma, budget = self.gamma, pictures(self.setting.budget, self.setting.backbone.shape)
-        if gamma is None:
-            gamma = (len(task.train) + len(task.val)) / budget if budget else 1.0
-        if self.controller == "switch":
-            return phi(k, gamma, S)
-        return phi_by_ratio(old, task.classes.stop - old, gamma)

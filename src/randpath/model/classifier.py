@@ -16,8 +16,9 @@ from randpath.data.dataset import Arrays
 from randpath.data.decode import check_images
 from randpath.errors import UsageError
 from randpath.model import versions
-from randpath.model.model import Model, encode_label
+from randpath.model.model import Model
 from randpath.model.sizing import plan_for
+from randpath.model.stored import encode_label
 from randpath.storage.lock import lock
 
 Features = Callable[[np.ndarray], np.ndarray]

@@ -3,33 +3,48 @@
 `PathClassifier` (arrays) and the commands (folders) are two faces of this one thing.
 """
 
+import copy
 import hashlib
-import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import softmax
-from torch import nn
+from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task, hold_out
+from randpath.engines.device import check_device
 from randpath.errors import Damaged, UsageError
-from randpath.learning.method import State, Work, check_device, count_flops
+from randpath.learning.cost import count_flops, megabytes
+from randpath.learning.memory import Memory
+from randpath.learning.method import Learned, State, Work
 from randpath.learning.train import predict
+from randpath.methods.rps import RPS
 from randpath.metrics import confusion
 from randpath.model import calibration
-from randpath.model.sizing import Plan, plan_from
+from randpath.model.sizing import Plan
+from randpath.model.stored import FORMAT, Label, check_weights, checked_history, decode_label, encode_label, plan_from
 from randpath.names import clean, normal, shown
-from randpath.network.layers import PathNetwork
+from randpath.network.fold import Folded, fold
 from randpath.network.path import Path
 from randpath.storage.checkpoint import Saved
 
-FORMAT = 1  # of model.json; an unknown one is refused
-REPORTED = {"k", "again", "classes_added", "path", "saturation", "switched", "accuracy_new", "accuracy_old", "notes"}
-Label = Hashable
+Teacher = tuple[dict[str, Tensor], Path]  # the weights before a task, and the path on which they answered
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One call's pictures, sorted: what is new, what is for training and what is held out."""
+
+    names: list[Label]  # all that the model will know
+    added: list[Label]
+    train: Dataset
+    val: Dataset
+    seen_before: int  # pictures of classes that the model knew
+    memory: Memory  # without pictures that came again
 
 
 class Model:
@@ -42,6 +57,7 @@ class Model:
         self.history: list[dict[str, Any]] = []  # one entry a call
         self.temperature, self.threshold = 1.0, 0.0
         self.method = plan.method(device)
+        self.teacher: Teacher | None = None  # of the present task, so that a later call can go on with it
         self.inference: nn.Module = nn.Identity()
 
     def learn(self, data: Dataset, names: Sequence[Label], work: Work | None = None) -> dict[str, Any]:
@@ -53,73 +69,72 @@ class Model:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.plan.threads)
         try:
-            return self._learn(data, names, work or Work())
+            lesson = self._lesson(data, names)
+            old = Joined(list(lesson.memory.val.values())) if lesson.memory.val else None
+            was = None if old is None else self.logits(old).argmax(axis=1)
+            method, teacher, learned = self._taught(lesson, work or Work())
+            self.method, self.teacher, self.names = method, teacher, lesson.names
+            self._freeze()
+            held = [part for part in (old, lesson.val) if part is not None and len(part)]
+            report = self._report(lesson, learned) | self._measured(held, was, len(self.names) - len(lesson.added))
+            self.history.append(report)
+            return report
         finally:
             torch.set_num_threads(threads)
 
-    def _learn(self, data: Dataset, names: Sequence[Label], work: Work) -> dict[str, Any]:
-        method, memory = self.method, self.method.memory
+    def _lesson(self, data: Dataset, names: Sequence[Label]) -> Lesson:
+        """Labels as the model has them; no picture twice."""
         own = list(dict.fromkeys([*self.names, *names]))
-        added = own[len(self.names) :]
         labels = np.array([own.index(name) for name in names], np.int64)[data.labels]
         train, val = (data.take(part, labels[part]) for part in hold_out(labels, self.plan.seed))
-        again = int(np.count_nonzero(labels < len(self.names)))
-        before = method.setting, memory.budget, memory.train, memory.val
-        training = self.plan.training(len(train) + sum(map(len, memory.train.values())))
+        seen_before = int(np.count_nonzero(labels < len(self.names)))
+        memory = copy.copy(self.method.memory)
+        if seen_before or len(self.plan.shape) == 3:  # equal vectors are nothing odd; equal pictures are copies
+            train, val = _without_doubles(memory, train, val)
+        return Lesson(own, own[len(self.names) :], train, val, seen_before, memory)
+
+    def _taught(self, lesson: Lesson, work: Work) -> tuple[RPS, Teacher | None, Learned]:
+        """A copy of the method that has learned the lesson, and the teacher that it had."""
+        method = copy.copy(self.method)
+        method.memory = lesson.memory
+        method.memory.budget = self.plan.budget
         method.setting = replace(
             method.setting,
-            training=training,
+            training=self.plan.training(len(lesson.train) + sum(map(len, lesson.memory.train.values()))),
             augment=self.plan.augment(),
             budget=self.plan.budget,
             device=self.device,
         )
-        memory.budget = self.plan.budget
-        try:
-            if again or len(self.plan.shape) == 3:  # equal vectors are nothing odd; equal pictures are copies
-                train, val = self._without_doubles(train, val)
-            old = Joined(list(memory.val.values())) if memory.val else None
-            was = None if old is None else self.logits(old).argmax(axis=1)
-            task = Task(method.k + (1 if added else 0), range(len(own)), train, val)
-            learned = method.learn(task, work)
-        except BaseException:
-            method.setting, memory.budget, memory.train, memory.val = before
-            raise
-        self.names = own
-        self._freeze()
-        held = [part for part in (old, val) if part is not None and len(part)]
-        report = {
-            "k": method.k,
-            "again": method.again,
-            "classes_added": [encode_label(name) for name in added],
-            "pictures": len(train) + len(val),
-            "pictures_of_seen_classes": again,
+        new = range(len(self.names), len(lesson.names))
+        if new:
+            weights = {name: tensor.detach().cpu().clone() for name, tensor in method.net.weights(method.P_ts).items()}
+            teacher = (weights, method.P_ts) if method.k else None
+            task = Task(method.k + 1, len(lesson.names), new, lesson.train, lesson.val)
+            return method, teacher, method.learn(task, work)
+        task = Task(method.k, len(lesson.names), new, lesson.train, lesson.val)
+        return method, self.teacher, method.go_on(task, work, self._folded_teacher())
+
+    def _folded_teacher(self) -> Folded | None:
+        """The network as it was before the present task; none in the first."""
+        if self.teacher is None:
+            return None
+        net = self.plan.spec().build(self.plan.seed)
+        net.load_weights(self.teacher[0])
+        return fold(net, self.teacher[1])
+
+    def _report(self, lesson: Lesson, learned: Learned) -> dict[str, Any]:
+        return {
+            "k": self.method.k,
+            "again": self.method.again,
+            "classes_added": [encode_label(name) for name in lesson.added],
+            "pictures": len(lesson.train) + len(lesson.val),
+            "pictures_of_seen_classes": lesson.seen_before,
             "saturation": learned.saturation,
             "switched": learned.switched,
-            "path": method.P.to_lists(),
+            "path": self.method.P.to_lists(),
             "parameters": learned.parameters,
             "notes": learned.notes,
-            **self._measured(held, was, len(own) - len(added)),
         }
-        self.history.append(report)
-        return report
-
-    def _without_doubles(self, train: Dataset, val: Dataset) -> tuple[Dataset, Dataset]:
-        """No picture twice, and none both trained on and validated on: where it came first, there it stays.
-
-        Exemplars that come again to train on are dropped from the memory: they get back in after the task.
-        """
-        memory = self.method.memory
-        new_train, new_val = _digests(train), _digests(val)
-        old_train = {c: _digests(part) for c, part in memory.train.items()}
-        old_val = {c: _digests(part) for c, part in memory.val.items()}
-        in_old_train, in_old_val = (set().union(*part.values()) for part in (old_train, old_val))
-        both = set(new_train) & set(new_val)
-        memory.train = _chosen(memory.train, {c: [d not in new_train for d in ds] for c, ds in old_train.items()})
-        memory.val = _chosen(memory.val, {c: [d not in new_val for d in ds] for c, ds in old_val.items()})
-        keep = [d not in in_old_val and d not in both for d in new_train]
-        # If all that came is held out already, it is trained on as it was: through the exemplars.
-        train = train.take(np.flatnonzero(keep if any(keep) else [True] * len(keep)))
-        return train, val.take(np.flatnonzero([d not in in_old_train for d in new_val]))
 
     def _measured(self, held: list[Dataset], was: np.ndarray | None, num_old: int) -> dict[str, Any]:
         """Accuracies on the held-out pictures, what was lost since before, and the calibration."""
@@ -202,11 +217,14 @@ class Model:
     def state(self) -> tuple[State, dict[str, Any]]:
         """Tensors by file, and model.json."""
         state = self.method.state_dict()
+        if self.teacher is not None:
+            state.tensors["teacher"] = dict(self.teacher[0])
+        P_teacher = None if self.teacher is None else self.teacher[1].to_lists()
         document = {
             "format": FORMAT,
             "names": [encode_label(name) for name in self.names],
             "plan": asdict(self.plan),
-            "method": state.document,
+            "method": {**state.document, "P_teacher": P_teacher},
             "temperature": self.temperature,
             "threshold": self.threshold,
             "history": self.history,
@@ -215,9 +233,7 @@ class Model:
 
     def megabytes(self) -> float:
         """Weights, teacher and exemplars, as stored."""
-        return round(
-            sum(t.nbytes for group in self.method.state_dict().tensors.values() for t in group.values()) / 1e6, 3
-        )
+        return megabytes(self.state()[0].tensors)
 
     @classmethod
     def restore(cls, saved: Saved, device: str = "cpu") -> "Model":
@@ -240,14 +256,17 @@ class Model:
         if len(set(names)) != len(names) or not names:
             raise Damaged("the names of its classes are missing or not unique")
         paths = {key: document["method"][key] for key in ("P", "P_fixed", "P_teacher")}
-        _check_weights(plan, saved, paths, len(names))
+        check_weights(plan, saved, paths, len(names))
         model = cls(plan, device)
         model.method.load_state_dict(State(dict(saved.tensors), document["method"]))
+        if paths["P_teacher"] is not None:
+            weights = {name: torch.as_tensor(value) for name, value in saved.tensors["teacher"].items()}
+            model.teacher = (weights, Path.of(paths["P_teacher"]))
         for part in (model.method.memory.train, model.method.memory.val):
             for c, data in part.items():
                 if not 0 <= c < len(names) or data.shape != plan.shape:
                     raise Damaged(f"exemplars of class {c} and shape {data.shape}")
-        model.names, model.history = names, _checked(document["history"], model.method.net, len(names))
+        model.names, model.history = names, checked_history(document["history"], model.method.net, len(names))
         model.temperature, model.threshold = float(document["temperature"]), float(document["threshold"])
         if not (model.temperature > 0 and 0 <= model.threshold <= 1):
             raise Damaged("its calibration is out of range")
@@ -255,26 +274,22 @@ class Model:
         return model
 
 
-def encode_label(label: Label) -> Any:
-    """A label as JSON has it: text, numbers, truth values, none, and tuples of them.
+def _without_doubles(memory: Memory, train: Dataset, val: Dataset) -> tuple[Dataset, Dataset]:
+    """No picture twice, and none both trained on and validated on: where it came first, there it stays.
 
-    >>> encode_label(("a", 1)), decode_label({"tuple": ["a", 1]})
-    ({'tuple': ['a', 1]}, ('a', 1))
+    Exemplars that come again to train on are dropped from the memory: they get back in after the task.
     """
-    if isinstance(label, tuple):
-        return {"tuple": [encode_label(part) for part in label]}
-    if label is None or isinstance(label, str | bool | int) or (isinstance(label, float) and math.isfinite(label)):
-        return label
-    raise UsageError(f"a label must be text, a number, a truth value, None or a tuple of such, got {label!r}")
-
-
-def decode_label(document: Any) -> Label:
-    if isinstance(document, dict):
-        return tuple(decode_label(part) for part in document["tuple"])
-    if isinstance(document, list):
-        raise Damaged(f"{document!r} is not a label")
-    label: Label = document
-    return label
+    new_train, new_val = _digests(train), _digests(val)
+    old_train = {c: _digests(part) for c, part in memory.train.items()}
+    old_val = {c: _digests(part) for c, part in memory.val.items()}
+    in_old_train, in_old_val = (set().union(*part.values()) for part in (old_train, old_val))
+    both = set(new_train) & set(new_val)
+    memory.train = _chosen(memory.train, {c: [d not in new_train for d in ds] for c, ds in old_train.items()})
+    memory.val = _chosen(memory.val, {c: [d not in new_val for d in ds] for c, ds in old_val.items()})
+    keep = [d not in in_old_val and d not in both for d in new_train]
+    # If all that came is held out already, it is trained on as it was: through the exemplars.
+    train = train.take(np.flatnonzero(keep if any(keep) else [True] * len(keep)))
+    return train, val.take(np.flatnonzero([d not in in_old_train for d in new_val]))
 
 
 def _digests(data: Dataset) -> list[bytes]:
@@ -285,45 +300,3 @@ def _digests(data: Dataset) -> list[bytes]:
 
 def _chosen(part: Mapping[int, Dataset], keep: Mapping[int, Sequence[bool]]) -> dict[int, Dataset]:
     return {c: data.take(np.flatnonzero(keep[c])) for c, data in part.items() if any(keep[c])}
-
-
-def _checked(history: Any, net: PathNetwork, num_classes: int) -> list[dict[str, Any]]:
-    """The history, if it tells of every class once, task by task."""
-    entries: list[dict[str, Any]] = list(history)
-    for entry in entries:
-        if not isinstance(entry, dict) or not set(entry) >= REPORTED or type(entry["k"]) is not int:
-            raise Damaged("its history is not one")
-        if [len(row) for row in entry["path"]] != [net.M] * net.L:
-            raise Damaged("its history has paths of another network")
-    if sum(len(entry["classes_added"]) for entry in entries) != num_classes or entries[0]["again"] != 0:
-        raise Damaged("its history does not tell where its classes came from")
-    return entries
-
-
-def _check_weights(plan: Plan, saved: Saved, paths: Mapping[str, Any], num_classes: int) -> None:
-    """Every tensor that the paths need, of the right shape, finite, and no other; before anything is allocated."""
-    with torch.device("meta"):
-        net = plan.spec().build(plan.seed)
-    for name, rows in paths.items():
-        if rows is not None and [len(row) for row in rows] != [net.M] * net.L:
-            raise Damaged(f"path {name} does not fit the network")
-    P_ts = Path.of(paths["P"]) | Path.of(paths["P_fixed"])
-    _check_tensors("weights", net, P_ts, saved, num_classes)
-    if paths["P_teacher"] is not None:
-        _check_tensors("teacher", net, Path.of(paths["P_teacher"]), saved, None)
-
-
-def _check_tensors(
-    file: Literal["weights", "teacher"], net: PathNetwork, path: Path, saved: Saved, num: int | None
-) -> None:
-    found = saved.tensors[file]
-    num = len(found["head.bias"]) if num is None else num
-    shapes = {name: tuple(tensor.shape) for name, tensor in net.weights(path).items()}
-    shapes |= {"head.weight": (num, net.head.in_features), "head.bias": (num,)}
-    if differ := sorted(set(shapes) ^ set(found)):
-        raise Damaged(f"{file}: tensor {differ[0]!r} is {'missing' if differ[0] in shapes else 'foreign'}")
-    for name, shape in shapes.items():
-        if tuple(found[name].shape) != shape:
-            raise Damaged(f"{file}: tensor {name!r} has shape {tuple(found[name].shape)}, not {shape}")
-        if not torch.isfinite(found[name]).all():
-            raise Damaged(f"{file}: tensor {name!r} is not finite")

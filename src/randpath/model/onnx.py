@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from randpath.errors import MissingExtra
-from randpath.model.model import Model, encode_label
+from randpath.model.model import Model
+from randpath.model.stored import encode_label
 
 OPSET = 20
 

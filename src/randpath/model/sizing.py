@@ -1,8 +1,7 @@
 """How a model sizes itself: what the first pictures settle, with settings in the manner of `tuned`."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,10 @@ import torch
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
-from randpath.errors import Damaged
 from randpath.learning.method import Setting
 from randpath.learning.train import Training
 from randpath.methods.rps import RPS
-from randpath.network.backbones import BACKBONES, Backbone
+from randpath.network.backbones import Backbone
 
 STEPS = 600  # that a call trains for, unless there are few or many pictures
 
@@ -63,7 +61,7 @@ class Plan:
             threads=self.threads,
             search_threads=self.threads,
         )
-        return RPS(setting, N=self.candidates, balanced=True, gamma=0.5, revisit=True)
+        return RPS(setting, N=self.candidates, balanced=True, gamma=0.5)
 
     def augment(self) -> Augment:
         padding = round(min(self.shape[:2]) / 8) if len(self.shape) == 3 else 0
@@ -101,30 +99,3 @@ def _moments(data: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
         x = x.reshape(-1, x.shape[3]) / 255
     std = x.std(dim=0, correction=0)
     return tuple(x.mean(dim=0).tolist()), tuple(torch.where(std > 1e-6, std, 1.0).tolist())
-
-
-def plan_from(document: Mapping[str, Any]) -> Plan:
-    """The plan, if every number in it is one that we could have written: nothing may be built from the others."""
-    tuples = {key: tuple(document[key]) for key in ("shape", "mean", "std")}
-    if {f.name for f in fields(Plan)} != set(document):
-        raise Damaged("the plan in model.json has other entries than ours")
-    limits = {"width": 4096, "modules": 64, "candidates": 64, "budget": 10**9, "seed": 2**63, "threads": 256}
-    for key, most in limits.items():
-        if (
-            type(document[key]) is not int
-            or not (key in ("budget", "seed") or document[key] > 0)
-            or document[key] > most
-        ):
-            raise Damaged(f"{key} is {document[key]!r} in model.json")
-    if document["epochs"] is not None and (type(document["epochs"]) is not int or not 0 < document["epochs"] < 10**6):
-        raise Damaged(f"epochs is {document['epochs']!r} in model.json")
-    if document["backbone"] not in BACKBONES or type(document["mirror"]) is not bool:
-        raise Damaged(f"backbone is {document['backbone']!r} in model.json")
-    shape, channels = tuples["shape"], tuples["shape"][-1]
-    if len(shape) not in (1, 3) or any(type(n) is not int or not 0 < n <= 65536 for n in shape):
-        raise Damaged(f"shape is {shape!r} in model.json")
-    if math.prod(shape) > 10**8 or not all(s > 0 for s in tuples["std"]):
-        raise Damaged("shape or std is out of range in model.json")
-    if any(len(tuples[key]) != channels for key in ("mean", "std")):
-        raise Damaged("mean and std do not fit the shape in model.json")
-    return Plan(**{**document, **tuples})

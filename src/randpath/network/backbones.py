@@ -2,21 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from randpath.errors import UsageError
-from randpath.keyed import seed_of
+from randpath.network.heads import HeadKind
 from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork
+from randpath.network.seeded import seeded
 from randpath.network.stem import Whitening
 
 Activation = Literal["relu", "gelu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
 Stem = Literal["learned", "whiten"]
-
-Built = TypeVar("Built", bound=nn.Module)
 
 
 class GeM(nn.Module):
@@ -74,6 +73,7 @@ class Backbone:
     stem: Stem = "learned"  # "whiten": fixed filters in place of the first layer
     activation: Activation = "relu"
     join: Join = "sum"  # of the last layer
+    head: HeadKind = "linear"
 
     def build(self, seed: int) -> PathNetwork:
         if self.name not in BACKBONES:
@@ -85,13 +85,6 @@ class Backbone:
         net = BACKBONES[self.name](self, seed)
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the pictures come
         return net
-
-
-def _seeded(build: Callable[[], Built], *key: int | str) -> Built:
-    """Build a module whose weights depend on the key alone; the global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(*key))
-        return build()
 
 
 @dataclass(frozen=True)
@@ -116,20 +109,20 @@ def _assemble(
     for l, part in enumerate(parts):  # noqa: E741
         attention = None
         if l == len(parts) - 1 and spec.attention != "none":
-            attention = _seeded(
+            attention = seeded(
                 lambda: PathAttention(spec.attention, spec.M, features, positions), seed, "attention", spec.attention
             )
         layers.append(
             PathLayer(
-                [_seeded(part.module, seed, "init", l, m) for m in range(spec.M)],
-                None if part.skip is None else _seeded(part.skip, seed, "skip", l),
+                [seeded(part.module, seed, "init", l, m) for m in range(spec.M)],
+                None if part.skip is None else seeded(part.skip, seed, "skip", l),
                 None if part.after is None else part.after(),
                 attention,
                 ACTIVATIONS[spec.activation](),
                 spec.join if l == len(parts) - 1 else "sum",
             )
         )
-    return PathNetwork(layers, pool, features, seed, stem)
+    return PathNetwork(layers, pool, features, seed, stem, spec.head)
 
 
 def _image_shape(spec: Backbone) -> tuple[int, int, int]:

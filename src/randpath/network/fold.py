@@ -9,6 +9,7 @@ there B stays apart, as a grouped convolution.
 """
 
 import copy
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -58,12 +59,26 @@ class Folded(nn.Module):
         self.stem = nn.Identity() if net.stem is None else copy.deepcopy(net.stem)
         self.layers = nn.Sequential(*(FoldedLayer(layer, row) for layer, row in zip(layers, path.rows)))
         self.pool = copy.deepcopy(net.pool)
-        self.head = _empty(nn.Linear, net.head.in_features, net.num_classes)
-        self.head.load_state_dict(net.head.state_dict())
+        self.head = copy.deepcopy(net.head)
         self.eval().requires_grad_(False)
 
+    @property
+    def num_classes(self) -> int:
+        return self.head.num_classes
+
+    def stages(self, x: Tensor) -> Iterator[Tensor]:
+        """What leaves each layer, one after the other."""
+        x = self.stem(x)
+        for layer in self.layers:
+            x = layer(x)
+            yield x
+
+    def features(self, x: Tensor) -> Tensor:  # (b, D)
+        pooled: Tensor = self.pool(self.layers(self.stem(x)))
+        return pooled
+
     def forward(self, x: Tensor) -> Tensor:
-        q: Tensor = self.head(self.pool(self.layers(self.stem(x))))
+        q: Tensor = self.head(self.features(x))
         return q
 
 

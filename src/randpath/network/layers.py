@@ -1,14 +1,13 @@
 """L layers of M parallel residual modules and a skip; a path says which modules are on (section 3.1)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from randpath.errors import UsageError
-from randpath.keyed import rng
+from randpath.network.heads import Head, HeadKind
 from randpath.network.path import Path
 from randpath.network.stem import Whitening
 
@@ -102,10 +101,16 @@ def joined(outputs: list[Tensor], skip: Tensor | None, join: Join) -> Tensor:
 
 
 class PathNetwork(nn.Module):
-    """Path layers, a global pooling and one linear classifier, shared by all tasks, that grows."""
+    """Path layers, a global pooling and one classifier, shared by all tasks, that grows."""
 
     def __init__(
-        self, layers: list[PathLayer], pool: nn.Module, num_features: int, seed: int, stem: Whitening | None = None
+        self,
+        layers: list[PathLayer],
+        pool: nn.Module,
+        num_features: int,
+        seed: int,
+        stem: Whitening | None = None,
+        head: HeadKind = "linear",
     ):
         super().__init__()
         self.stem = stem  # stands still from the first task on
@@ -113,10 +118,7 @@ class PathNetwork(nn.Module):
         self.pool = pool
         self.seed = seed
         self.num_features = num_features  # of each module of the last layer, if it concatenates them
-        self.head: nn.Linear = torch.nn.utils.skip_init(nn.Linear, num_features, 1)  # type: ignore[no-untyped-call]
-        self.head.weight = nn.Parameter(torch.empty(0, num_features))  # no class yet
-        self.head.bias = nn.Parameter(torch.empty(0))
-        self._trained = Path.empty(self.L, self.M)
+        self.head = Head(head, num_features, seed)
 
     @property
     def L(self) -> int:
@@ -128,15 +130,20 @@ class PathNetwork(nn.Module):
 
     @property
     def num_classes(self) -> int:
-        return len(self.head.bias)
+        return self.head.num_classes
 
-    def features(self, x: Tensor, path: Path | None = None) -> Tensor:  # (b, D)
+    def stages(self, x: Tensor, path: Path | None = None) -> Iterator[Tensor]:
+        """What leaves each layer, one after the other."""
         path = Path.full(self.L, self.M) if path is None else path
-        if self.stem is not None:
-            x = self.stem(x)
+        x = x if self.stem is None else self.stem(x)
         for layer, row in zip(self.layers, path.rows):
             x = layer(x, row)
-        pooled: Tensor = self.pool(x)
+            yield x
+
+    def features(self, x: Tensor, path: Path | None = None) -> Tensor:  # (b, D)
+        for stage in self.stages(x, path):  # noqa: B007  # only the last is kept in memory
+            pass
+        pooled: Tensor = self.pool(stage)
         return pooled
 
     def forward(self, x: Tensor, path: Path | None = None) -> Tensor:  # q: (b, classes so far)
@@ -145,15 +152,7 @@ class PathNetwork(nn.Module):
 
     def grow_head(self, num_classes: int) -> None:
         """Rows for the classes up to `num_classes`; the old rows keep their bytes."""
-        old, features = self.num_classes, self.head.in_features
-        if num_classes < old:
-            raise ValueError(f"the classifier has {old} classes and cannot shrink to {num_classes}")
-        bound = features**-0.5  # torch's own range for a linear layer
-        rows = [rng(self.seed, "head", c).uniform(-bound, bound, features + 1) for c in range(old, num_classes)]
-        new = torch.from_numpy(np.array(rows, np.float32).reshape(-1, features + 1)).to(self.head.weight.device)
-        self.head.weight = nn.Parameter(torch.cat([self.head.weight.detach(), new[:, :-1]]))
-        self.head.bias = nn.Parameter(torch.cat([self.head.bias.detach(), new[:, -1]]))
-        self.head.out_features = num_classes
+        self.head.grow(num_classes)
 
     @torch.no_grad()
     def open(self, path: Path, before: Path, last: Path, start: Start) -> None:
@@ -174,32 +173,18 @@ class PathNetwork(nn.Module):
             old = [m for m, on in enumerate(before.rows[-1]) if on]
             blocks = dict(zip(old, torch.split(self.head.weight.detach(), self.num_features, dim=1)))
             zeros = self.head.weight.new_zeros(self.num_classes, self.num_features)
-            self._set_head(torch.cat([blocks.get(m, zeros) for m, on in enumerate(path.rows[-1]) if on], dim=1))
-
-    def _set_head(self, weight: Tensor) -> None:
-        self.head.weight = nn.Parameter(weight)
-        self.head.in_features = weight.shape[1]
+            columns = [blocks.get(m, zeros) for m, on in enumerate(path.rows[-1]) if on]
+            self.head.weight = nn.Parameter(torch.cat(columns, dim=1))
 
     def train_only(self, trained: Path) -> dict[str, nn.Parameter]:
-        """Make `trained`, the skips, the attention and the head learn, and nothing else.
+        """Make `trained`, the skips, the attention and the head learn, and nothing else; `fit` takes what is returned.
 
-        Elsewhere no gradient is computed and batch-norm stands still, also after a later `.train()`.
+        Elsewhere no gradient is computed, and `fit` lets batch-norm stand still.
         """
-        self._trained = trained
         self.requires_grad_(True)
         for l, m in Path.full(self.L, self.M):  # noqa: E741
             self._layer(l).parallel[m].requires_grad_((l, m) in trained)
-        self.train(self.training)
         return {name: p for name, p in self.named_parameters() if p.requires_grad}
-
-    def train(self, mode: bool = True) -> "PathNetwork":
-        super().train(mode)
-        if self.stem is not None:
-            self.stem.eval()
-        for l, m in Path.full(self.L, self.M):  # noqa: E741
-            if (l, m) not in self._trained:
-                self._layer(l).parallel[m].eval()
-        return self
 
     def weights(self, path: Path) -> dict[str, Tensor]:
         """All that `path` needs: parameters and buffers of its modules, the stem, skips, attention and head."""
@@ -215,9 +200,9 @@ class PathNetwork(nn.Module):
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy `weights` into the present parameters (the copy keeps their alignment, and so their rounding)."""
         features = weights["head.weight"].shape[1]
-        if features != self.head.in_features:  # the last layer concatenates, and another number of modules is on
-            self._set_head(self.head.weight.new_zeros(self.num_classes, features))
-        self.grow_head(len(weights["head.bias"]))
+        if features != self.head.num_features:  # the last layer concatenates, and another number of modules is on
+            self.head.weight = nn.Parameter(self.head.weight.new_zeros(self.num_classes, features))
+        self.grow_head(len(weights["head.weight"]))
         present = self.state_dict()
         for name, tensor in weights.items():
             present[name].copy_(tensor)

@@ -68,21 +68,19 @@ def line_chart(
     return Figure(f"{title}. {y_label} over {x_label}. {ends}", height, "".join(out))
 
 
-def sawtooth(saturation: Sequence[float | None], switched: Sequence[bool | None], threshold: float | None) -> Figure:
+def sawtooth(
+    saturation: Sequence[float | None],
+    switched: Sequence[bool | None],
+    threshold: float | None,
+    height: float = 270,
+) -> Figure:
     """mu_sat after each task, the threshold, and after which tasks the path was switched (the paper, section 4.3)."""
     k = list(range(1, len(saturation) + 1))
     rules = [] if threshold is None else [(threshold, f"th = {threshold:g}")]
     marks = [(j, "switch") for j, after in zip(k, switched) if after]
-    only = [Series("mu_sat", k, saturation)]
-    return line_chart(
-        "Saturation of the path",
-        only,
-        "task; dashed: threshold th, switches",
-        "mu_sat, a log ratio",
-        rules=rules,
-        marks=marks,
-        legend=False,
-    )
+    only, x_label = [Series("mu_sat", k, saturation)], "task; dashed: threshold th, switches"
+    title, y_label = "Saturation of the path", "mu_sat, a log ratio"
+    return line_chart(title, only, x_label, y_label, rules=rules, marks=marks, legend=False, height=height)
 
 
 def path_map(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from randpath import metrics
+from randpath.bench.begin import FREE
 from randpath.bench.experiment import Experiment
-from randpath.bench.run import FREE
 from randpath.learning.train import Training
 from randpath.report import charts
 from randpath.report.html import Section, drawn, page, section, strip, tile

@@ -53,6 +53,7 @@ def result_of(directory: Path, command: str) -> Result:
         "visits": [line.get("visits") for line in times],
         "saturation": [line["saturation"] for line in lines],
         "switched": [line["switched"] for line in lines],
+        "path": None if lines[-1]["path"] is None else [line["path"] for line in lines],
         "data_fingerprint": document["data_fingerprint"],
         "command": command,
         "versions": {k: v for k, v in document["environment"].items() if k != "machine"},

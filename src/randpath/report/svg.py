@@ -41,10 +41,15 @@ class Figure:
         return f'<svg class="figure" {box}{grid}>{self.body}</svg>'
 
 
-def standalone(figures: Sequence[Figure], title: str) -> str:
-    """An SVG file: figures side by side on paper of their own, light or dark as the reader has it."""
-    width, height = len(figures) * (WIDTH + 24), max(f.height for f in figures) + 24
-    parts = (f'<g transform="translate({12 + i * (WIDTH + 24)} 12)">{f.body}</g>' for i, f in enumerate(figures))
+def standalone(columns: Sequence[Sequence[Figure]], title: str) -> str:
+    """An SVG file: columns of figures on paper of their own, light or dark as the reader has it."""
+    width, height, parts = len(columns) * (WIDTH + 24), 0.0, []
+    for i, column in enumerate(columns):
+        y = 12.0
+        for figure in column:
+            parts.append(f'<g transform="translate({12 + i * (WIDTH + 24)} {n(y)})">{figure.body}</g>')
+            y += figure.height + 12
+        height = max(height, y)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="figure" viewBox="0 0 {width} {n(height)}" width="{width}" '
         f'height="{n(height)}" role="img"><title>{escape(title)}</title><style>{STYLE}</style>'

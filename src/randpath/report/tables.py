@@ -1,4 +1,4 @@
-"""Recorded results -> the tables in README.md and docs: `make tables`, or `python -m randpath.report.tables --check`.
+"""Recorded results -> the tables in README.md and docs: `make tables`.
 
 A page marks where a table goes, `<!-- results: RECIPE -->`, `<!-- ablations: RECIPE -->` or `<!-- example: NAME -->`
 ... `<!-- end -->`; what lies between is generated.
@@ -7,13 +7,11 @@ A page marks where a table goes, `<!-- results: RECIPE -->`, `<!-- ablations: RE
 import json
 import re
 import shlex
-import sys
 from collections import defaultdict
 from pathlib import Path
 
-from randpath.bench.run import FREE
+from randpath.bench.begin import FREE
 from randpath.report.record import Result, results_of
-from randpath.storage import checkpoint
 
 MARKED = re.compile(r"(<!-- (results|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -115,21 +113,3 @@ def _percent(values: list[float]) -> str:
     """The mean, and the range when there are several seeds."""
     mean = f"{100 * _mean(values):.2f}"
     return mean if len(values) == 1 else f"{mean} ({100 * min(values):.2f} to {100 * max(values):.2f})"
-
-
-def main() -> None:
-    stale = []
-    for page in pages(Path()):
-        text = page.read_text(encoding="utf-8")
-        renewed = with_tables(text, Path("docs") / "results")
-        if renewed != text:
-            stale.append(str(page))
-            if "--check" not in sys.argv:
-                checkpoint.replace_file(page, renewed.encode())
-    print(f"renewed: {', '.join(stale)}" if stale else "all tables are current")
-    if stale and "--check" in sys.argv:
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,98 @@
+"""What a run began with, and whether it may go on: the same settings, data and environment, or a refusal."""
+
+import pathlib
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from randpath.bench.experiment import Experiment
+from randpath.bench.provenance import commit, environment
+from randpath.data.dataset import file_changes
+from randpath.data.stream import TaskStream
+from randpath.errors import Changed
+from randpath.learning.train import Training
+from randpath.storage import checkpoint
+
+FREE = ("processes", "training.save_seconds")  # settings that cannot change a result
+
+
+def begin(
+    experiment: Experiment, directory: pathlib.Path, stream: TaskStream, command: str, inexact: bool
+) -> checkpoint.Saved:
+    """The last checkpoint, number 0000 for a new run; refuses to go on with another experiment, environment or data.
+
+    Each checkpoint holds what the run began with: experiment.json is the copy to read, and may have been edited since.
+    """
+    now = checkpoint.parse_document(  # lists for tuples
+        checkpoint.encode_document(
+            {
+                "experiment": experiment.to_json(),
+                "environment": environment(),
+                "data_fingerprint": stream.source.fingerprint,
+                "class_order": list(stream.class_order),
+                "class_names": list(stream.class_names),
+                "command": command,
+                "commits": [commit()],
+            }
+        )
+    )
+    found = checkpoint.latest(directory / "checkpoints")
+    if found is None:
+        return _new(directory, stream, now)
+    saved = found[1]
+    before = saved.documents["run"]
+    elsewhere = _refuse_changes(directory, stream, before, now, inexact)
+    if len(saved.documents["metrics"]) < stream.num_tasks:
+        # A finished run is read-only: the reader's commit and environment are not added to it.
+        before["experiment"] = now["experiment"]  # what is free to change
+        before["commits"] = sorted({*before.get("commits", []), *now["commits"]}, key=str)
+        if elsewhere:
+            before["inexact"] = sorted({*before.get("inexact", []), *elsewhere})
+    checkpoint.write_document(directory / "experiment.json", before)
+    return saved
+
+
+def _new(directory: pathlib.Path, stream: TaskStream, now: Mapping[str, Any]) -> checkpoint.Saved:
+    file = directory / "experiment.json"
+    if file.exists():
+        warnings.warn(f"{directory} has lost its checkpoints: it begins again", stacklevel=3)
+    checkpoint.write_document(file, now)
+    checkpoint.write_document(directory / "files.json", dict(stream.source.files))
+    checkpoint.write_document(directory / "skipped.json", list(stream.source.skipped))
+    empty: dict[str, object] = {"run": now, "state": None, "metrics": [], "epochs": [], "times": []}
+    return checkpoint.load(checkpoint.save(directory / "checkpoints", "0000", {}, empty))
+
+
+def _refuse_changes(
+    directory: pathlib.Path, stream: TaskStream, before: Mapping[str, Any], now: Mapping[str, Any], inexact: bool
+) -> list[str]:
+    """What differs in the environment, if `inexact` allows it; every other difference is an error."""
+    # Fields added since this run began were implicitly at their defaults; fill them in so that old runs can resume.
+    began_with = {
+        **{f.name: f.default for f in fields(Experiment)},
+        **before["experiment"],
+        "training": {**asdict(Training()), **before["experiment"]["training"]},
+    }
+    differ = _differences(began_with, now["experiment"])
+    if before["data_fingerprint"] != now["data_fingerprint"]:
+        differ.append(f"the data of {stream.source.name}: fingerprint {before['data_fingerprint'][:12]} then")
+        differ += file_changes(checkpoint.read_document(directory / "files.json"), stream.source.files)
+    elsewhere = _differences(before["environment"], now["environment"])
+    if differ or (elsewhere and not inexact):
+        text = "\n  ".join([f"{directory} was begun with something else:", *differ, *elsewhere])
+        next_ = "" if differ else f"to go on all the same, type: randpath resume {directory} --inexact"
+        raise Changed(text, next=next_)
+    return elsewhere
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """What was and what is, key by key."""
+    found = []
+    for key in sorted({*before, *now}):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differences(old, new, f"{prefix}{key}.")
+        elif old != new and prefix + key not in FREE:
+            found.append(f"{prefix}{key}: {old!r} then, {new!r} now")
+    return found
