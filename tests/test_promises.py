@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from randpath.learning import train
 from randpath.model import versions
 from randpath.model.classifier import PathClassifier
 from randpath.model.model import Model
@@ -141,21 +140,17 @@ def test_a_link_in_a_model_harms_nobody(model, tmp_path, name, command):
 
 def test_pictures_that_change_while_they_are_learned_do_not_enter_the_memory(model, tmp_path, monkeypatch):
     folder = pictures(tmp_path / "d", "d", "e")
-    before, changed = files(model / "versions"), []
-    update = train._Run.update
+    before, changed, taught = files(model / "versions"), [], Model._taught
 
-    def overwrite(*args, **more):
-        if not changed:
-            changed.append(True)
-            for i in range(4):
-                put(folder / "d" / f"{i}.png", f"other {i}")
-        return update(*args, **more)
+    def overwrite(*args):
+        changed.extend(put(folder / "d" / f"{i}.png", f"other {i}") for i in range(4))
+        return taught(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(train._Run, "update", overwrite)
+        patched.setattr(Model, "_taught", overwrite)
         told = learn(model, folder, code=65)
     assert "has changed since it was checked" in told["error"]
-    assert (changed, files(model / "versions")) == ([True], before)
+    assert (len(changed), files(model / "versions")) == (4, before)
     assert learn(model, folder)["version"] == 3
     memory = Model.restore(versions.load(model, 3)).method.memory
     pixels_of_d = [x.numpy().tobytes() for x, _ in memory.train[3].batches([np.array([0]), np.array([1])])]
@@ -268,3 +263,90 @@ def test_a_model_of_an_older_release_loads_learns_and_rolls_back(tmp_path, relea
     run("redo", model)
     run("redo", model)
     assert classes(model) == ["a", "b", "c", "d"]
+
+
+# ---- 4
+
+
+@pytest.mark.parametrize("option", [("--budget", 2 * 10**9), ("--seed", 10**20)])
+def test_what_could_not_be_read_again_is_refused_before_training(tmp_path, option):
+    told = learn(tmp_path / "model", pictures(tmp_path / "ab", "a", "b"), *option, code=64)
+    assert f"{option[0][2:]} must be" in told["error"]
+    assert not (tmp_path / "model").exists()
+
+
+VECTORS = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
+TWO = [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        *({name: value} for name, value in (("width", 5000), ("width", 0), ("modules", 70), ("candidates", 65))),
+        *({name: value} for name, value in (("threads", 300), ("epochs", True), ("epochs", 0), ("seed", 1.5))),
+        *({name: value} for name, value in (("seed", 10**20), ("budget", -1), ("budget", 2 * 10**9), ("mirror", 1))),
+        *({name: value} for name, value in (("backbone", "os.system"), ("width", "8"), ("modules", None))),
+    ],
+    ids=str,
+)
+def test_odd_choices_are_refused_or_come_back(tmp_path, choices):
+    try:
+        model = PathClassifier(**{"epochs": 1, "threads": 1, "width": 8, **choices}).fit(VECTORS, TWO)
+    except ValueError as error:
+        assert next(iter(choices)) in str(error)
+    else:
+        model.save(tmp_path)
+        assert PathClassifier.load(tmp_path).predict(VECTORS).tolist() == model.predict(VECTORS).tolist()
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_numbers_of_numpy_are_numbers(tmp_path, kind):
+    choices = {name: kind(value) for name, value in (("epochs", 1), ("threads", 1), ("width", 8), ("seed", 3))}
+    model = PathClassifier(**choices, budget=kind(20)).fit(VECTORS, TWO).partial_fit(VECTORS + 9, [2] * 8)
+    model.save(tmp_path)
+    assert PathClassifier.load(tmp_path)._model.plan == model._model.plan
+
+
+LABELS = (
+    ("a", "\x1b[0m"), ("a", "\ud800"), ("a", "x" * 300), (1, "1"), (0, 10**30), (0.5, float("inf")), (b"a", b"b"),
+    ("caf\u00e9", "tea"), ("cafe\u0301", "tea"), (np.int64(1), np.int64(2)), (("a", np.int64(1)), ("b", 2)), (-1, 7),
+    ((("a",),), (("b",),)), (None, "y"), (True, False), ("", "a"), (np.str_("a"), np.str_("b")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("labels", LABELS, ids=ascii)
+def test_odd_labels_are_refused_or_come_back(tmp_path, labels):
+    y = [labels[i] for i in TWO]
+    try:
+        model = PathClassifier(epochs=1, threads=1, width=8).fit(VECTORS, y)
+    except ValueError:
+        return
+    model.save(tmp_path)
+    again = PathClassifier.load(tmp_path)
+    assert again.classes_.tolist() == model.classes_.tolist()
+    assert [type(c) for c in again.classes_.tolist()] == [type(c) for c in model.classes_.tolist()]
+    if labels[0] == "cafe\u0301":
+        assert again.score(VECTORS, y) == np.mean(again.predict(VECTORS) == np.array(["caf\u00e9", "tea"])[TWO])
+
+
+def test_too_many_features_are_refused_before_training():
+    with pytest.raises(ValueError, match="shape must be one or three whole numbers from 1 to 65,536"):
+        PathClassifier(epochs=1, width=1, modules=1).fit(np.zeros((4, 70_000), np.float32), [0, 0, 1, 1])
+
+
+# ---- small ones of issue 10
+
+
+def test_held_out_pictures_that_come_again_are_not_trained_on(tmp_path):
+    from randpath.model.model import _digests
+
+    X = np.stack([pixels(i) for i in range(40)])
+    model = PathClassifier(epochs=1, threads=1, width=8).fit(X, [0] * 20 + [1] * 20)
+    memory = model._model.method.memory
+    held = np.concatenate([x.numpy() for part in memory.val.values() for x, _ in part.batches([np.arange(len(part))])])
+    with pytest.raises(ValueError, match="held out already"):
+        model.partial_fit(held, [0] * (len(held) // 2) + [1] * (len(held) - len(held) // 2))
+    model.partial_fit(np.concatenate([held[:1], X[:1] ^ 255]), [0, 0])
+    memory = model._model.method.memory
+    train, val = ({d for part in side.values() for d in _digests(part)} for side in (memory.train, memory.val))
+    assert not train & val

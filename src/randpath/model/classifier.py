@@ -1,5 +1,6 @@
 """PathClassifier: scikit-learn's conventions for a classifier that grows."""
 
+import copy
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -17,8 +18,8 @@ from randpath.data.decode import check_images
 from randpath.errors import UsageError
 from randpath.model import versions
 from randpath.model.model import Model
-from randpath.model.sizing import plan_for
-from randpath.model.stored import encode_label
+from randpath.model.sizing import plain, plan_for
+from randpath.names import normal
 from randpath.storage.lock import lock
 
 Features = Callable[[np.ndarray], np.ndarray]
@@ -76,59 +77,65 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> "PathClassifier":
         if y is None:
             raise UsageError("PathClassifier requires y to be passed, but the target y is None")
-        items, labels = self._items(X, y, fresh)
+        learning = copy.copy(self)  # other threads ask the present state until the new one is there
+        items, labels = learning._items(X, y, fresh)
         if classes is not None and (unknown := set(labels) - set(_labels(classes))):
             raise UsageError(f"y has the label {unknown.pop()!r}, which is not in classes")
         names = _in_order(labels)
-        for name in names:
-            encode_label(name)  # what could not be saved later is refused now
         number = {name: i for i, name in enumerate(names)}
         data = Arrays(items, np.array([number[label] for label in labels], np.int64))
         if fresh:
-            plan = plan_for(
-                data,
-                backbone=self.backbone,
-                width=self.width,
-                modules=self.modules,
-                candidates=self.candidates,
-                budget=self.budget,
-                epochs=self.epochs,
-                mirror=self.mirror,
-                features=self.features is not None,
-                seed=self.seed,
-                threads=self.threads,
-            )
-            model = Model(plan, self.device)
-            model.learn(data, names)
-            self._model = model
+            model = Model(plan_for(data, **self._choices()), self.device)
         else:
-            self._model.plan = replace(self._model.plan, budget=self.budget, epochs=self.epochs)
-            self._model.learn(data, names)
-        self.classes_ = _array(self._model.names)
+            model = copy.copy(self._model)
+            model.history = [*model.history]
+            model.plan = replace(model.plan, budget=plain(self.budget), epochs=plain(self.epochs))
+        model.learn(data, names)
+        learning._model, learning.classes_ = model, _array(model.names)
+        fitted = {name: value for name, value in learning.__dict__.items() if _is_fitted(name)}
+        asked_for = {name: value for name, value in self.__dict__.items() if not _is_fitted(name)}
+        self.__dict__ = {**asked_for, **fitted}  # in one step: another thread sees the old state or the new one
         return self
+
+    def _choices(self) -> dict[str, Any]:
+        """What the plan is asked for; None: it decides."""
+        names = ("backbone", "width", "modules", "candidates", "budget", "epochs", "mirror", "seed", "threads")
+        return {**{name: getattr(self, name) for name in names}, "features": self.features is not None}
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Calibrated probabilities (n, classes), in the order of `classes_`."""
-        check_is_fitted(self)
-        items, _ = self._items(X)
-        return self._model.probabilities(Arrays(items, np.zeros(len(items), np.int64)))
+        return copy.copy(self)._probabilities(X)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable label of each item."""
-        best = self.predict_proba(X).argmax(axis=1)
-        chosen: np.ndarray = self.classes_[best]
+        now = copy.copy(self)
+        chosen: np.ndarray = now.classes_[now._probabilities(X).argmax(axis=1)]
         return chosen
 
     def is_unknown(self, X: ArrayLike) -> np.ndarray:
         """Whether the confidence is below the one that 95 % of the held-out items reach: perhaps no class seen yet."""
-        unknown: np.ndarray = self.predict_proba(X).max(axis=1) < self._model.threshold
+        now = copy.copy(self)
+        unknown: np.ndarray = now._probabilities(X).max(axis=1) < now._model.threshold
         return unknown
+
+    def score(self, X: ArrayLike, y: ArrayLike | Sequence[Hashable], sample_weight: ArrayLike | None = None) -> float:
+        """The share of right answers; names are compared as they are kept."""
+        labels = [normal(label) if isinstance(label, str) else label for label in _labels(y)]
+        return float(super().score(X, _array(labels), sample_weight))
+
+    def _probabilities(self, X: ArrayLike) -> np.ndarray:
+        """Of a copy of the estimator: while it answers, another thread may train the original."""
+        check_is_fitted(self)
+        items, _ = self._items(X)
+        model: Model = self._model
+        return model.probabilities(Arrays(items, np.zeros(len(items), np.int64)))
 
     @property
     def history_(self) -> list[dict[str, Any]]:
         """What each call did: accuracies on held-out items, classes that dropped, mu_sat, the path."""
         check_is_fitted(self)
-        return self._model.history
+        history: list[dict[str, Any]] = self._model.history
+        return history
 
     def save(self, directory: str | Path, keep: int = 3) -> int:
         """Write a new version into a model directory and return its number; the last `keep` are kept.
@@ -201,6 +208,10 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not labels:
             raise UsageError("there is nothing to learn: X has 0 items")
         return items, labels
+
+
+def _is_fitted(name: str) -> bool:
+    return name == "_model" or name.endswith("_")
 
 
 def _labels(y: ArrayLike | Sequence[Hashable]) -> list[Hashable]:

@@ -5,7 +5,9 @@
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device
-from randpath.errors import Damaged, UsageError
+from randpath.errors import Damaged, DataError, UsageError
 from randpath.learning.cost import count_flops, megabytes
 from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, State, Work
@@ -26,7 +28,17 @@ from randpath.methods.rps import RPS
 from randpath.metrics import confusion
 from randpath.model import calibration
 from randpath.model.sizing import Plan
-from randpath.model.stored import FORMAT, Label, check_weights, checked_history, decode_label, encode_label, plan_from
+from randpath.model.stored import (
+    FORMAT,
+    Label,
+    check_labels,
+    check_weights,
+    checked_history,
+    clean_label,
+    decode_label,
+    encode_label,
+    plan_from,
+)
 from randpath.names import clean, normal, shown
 from randpath.network.fold import Folded, fold
 from randpath.network.path import Path
@@ -45,6 +57,25 @@ class Lesson:
     val: Dataset
     seen_before: int  # pictures of classes that the model knew
     memory: Memory  # without pictures that came again
+
+
+_training: list[int] = []  # the number of threads before each learn that is under way in this process
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _on_threads(number: int) -> Iterator[None]:
+    """Torch's number of threads belongs to the process: the last learn to end puts back what the first one found."""
+    with _one_at_a_time:
+        _training.append(torch.get_num_threads() if not _training else _training[0])
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        with _one_at_a_time:
+            before = _training.pop()
+            if not _training:
+                torch.set_num_threads(before)
 
 
 class Model:
@@ -66,9 +97,7 @@ class Model:
         Names that are new make the next task; pictures of seen classes are trained on too, under their old label.
         Without a new name the present task goes on from its end. Nothing changes if it fails or is stopped.
         """
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.plan.threads)
-        try:
+        with _on_threads(self.plan.threads):
             lesson = self._lesson(data, names)
             old = Joined(list(lesson.memory.val.values())) if lesson.memory.val else None
             was = None if old is None else self.logits(old).argmax(axis=1)
@@ -79,18 +108,19 @@ class Model:
             report = self._report(lesson, learned) | self._measured(held, was, len(self.names) - len(lesson.added))
             self.history.append(report)
             return report
-        finally:
-            torch.set_num_threads(threads)
 
     def _lesson(self, data: Dataset, names: Sequence[Label]) -> Lesson:
         """Labels as the model has them; no picture twice."""
-        own = list(dict.fromkeys([*self.names, *names]))
-        labels = np.array([own.index(name) for name in names], np.int64)[data.labels]
+        named = [clean_label(name) for name in names]
+        own = list(dict.fromkeys([*self.names, *named]))
+        check_labels(own)  # what could not be stored is refused before anything is trained
+        labels = np.array([own.index(name) for name in named], np.int64)[data.labels]
         train, val = (data.take(part, labels[part]) for part in hold_out(labels, self.plan.seed))
         seen_before = int(np.count_nonzero(labels < len(self.names)))
         memory = copy.copy(self.method.memory)
         if seen_before or len(self.plan.shape) == 3:  # equal vectors are nothing odd; equal pictures are copies
             train, val = _without_doubles(memory, train, val)
+            _refuse_nothing_to_train_on(train, own, len(self.names))
         return Lesson(own, own[len(self.names) :], train, val, seen_before, memory)
 
     def _taught(self, lesson: Lesson, work: Work) -> tuple[RPS, Teacher | None, Learned]:
@@ -255,6 +285,7 @@ class Model:
         names = [decode_label(name) for name in document["names"]]
         if len(set(names)) != len(names) or not names:
             raise Damaged("the names of its classes are missing or not unique")
+        check_labels(names)
         paths = {key: document["method"][key] for key in ("P", "P_fixed", "P_teacher")}
         check_weights(plan, saved, paths, len(names))
         model = cls(plan, device)
@@ -286,10 +317,16 @@ def _without_doubles(memory: Memory, train: Dataset, val: Dataset) -> tuple[Data
     both = set(new_train) & set(new_val)
     memory.train = _chosen(memory.train, {c: [d not in new_train for d in ds] for c, ds in old_train.items()})
     memory.val = _chosen(memory.val, {c: [d not in new_val for d in ds] for c, ds in old_val.items()})
-    keep = [d not in in_old_val and d not in both for d in new_train]
-    # If all that came is held out already, it is trained on as it was: through the exemplars.
-    train = train.take(np.flatnonzero(keep if any(keep) else [True] * len(keep)))
+    train = train.take(np.flatnonzero([d not in in_old_val and d not in both for d in new_train]))
     return train, val.take(np.flatnonzero([d not in in_old_train for d in new_val]))
+
+
+def _refuse_nothing_to_train_on(train: Dataset, names: Sequence[Label], num_old: int) -> None:
+    """A picture that is held out stays so: where all that came is, there is nothing to learn."""
+    lacking = sorted({*range(num_old, len(names))} - {*train.labels.tolist()})
+    if lacking or not len(train):
+        of = f" of {shown(str(names[lacking[0]]))}" if lacking else ""
+        raise DataError(f"every picture{of} is held out already, to test the model: none is left to train on")
 
 
 def _digests(data: Dataset) -> list[bytes]:

@@ -2,38 +2,52 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
+from randpath.errors import UsageError
 from randpath.learning.method import Setting
 from randpath.learning.train import Training
 from randpath.methods.rps import RPS
-from randpath.network.backbones import Backbone
+from randpath.network.backbones import BACKBONES, Backbone
+from randpath.settings import above, between, check, each, that_is
 
 STEPS = 600  # that a call trains for, unless there are few or many pictures
+
+
+SHAPE = that_is(
+    "one or three whole numbers from 1 to 65,536 for at most 100,000,000 values",
+    lambda shape: len(shape) in (1, 3) and all(0 < n <= 65536 for n in shape) and math.prod(shape) <= 10**8,
+)
 
 
 @dataclass(frozen=True)
 class Plan:
     """What the first call settles for ever, except `budget` and `epochs`, which a later call may change."""
 
-    shape: tuple[int, ...]  # of one item: (h, w, c) or (d,)
-    mean: tuple[float, ...]  # per channel, or per feature
-    std: tuple[float, ...]
-    backbone: str
-    width: int
-    modules: int = 8  # M
-    candidates: int = 1  # N
-    budget: int = 2000
-    epochs: int | None = None  # none: by the number of pictures
-    mirror: bool = False
-    features: bool = False  # the items came out of a function of the user's
-    seed: int = 0
-    threads: int = 1  # change the last bits, so they belong to the model
+    shape: Annotated[tuple[int, ...], SHAPE, "of one item: (h, w, c) or (d,)"]
+    mean: Annotated[tuple[float, ...], "per channel, or per feature"]
+    std: Annotated[tuple[float, ...], each(above(0)), "per channel, or per feature"]
+    backbone: Annotated[str, that_is(f"one of {', '.join(BACKBONES)}", BACKBONES.__contains__), "the network family"]
+    width: Annotated[int, between(1, 4096), "channels or neurons"]
+    modules: Annotated[int, between(1, 64), "M, parallel modules per layer"] = 8
+    candidates: Annotated[int, between(1, 64), "N, after a switch"] = 1
+    budget: Annotated[int, between(0, 10**9), "exemplars that are kept"] = 2000
+    epochs: Annotated[int | None, between(1, 10**6), "null: by the number of pictures"] = None
+    mirror: Annotated[bool, "train on mirrored pictures too"] = False
+    features: Annotated[bool, "the items came out of a function of the user's"] = False
+    seed: Annotated[int, between(-(2**63), 2**63), "of weights, batches and paths"] = 0
+    threads: Annotated[int, between(1, 256), "change the last bits, so they belong to the model"] = 1
+
+    def __post_init__(self) -> None:
+        """What could not be read again is refused, before anything is trained; a stored plan is checked here too."""
+        check(self)
+        if len(self.mean) != self.shape[-1] or len(self.std) != self.shape[-1]:
+            raise UsageError(f"mean and std must have {self.shape[-1]} numbers, one per channel or feature")
 
     def training(self, n: int) -> Training:
         """Balanced, annealed, decayed as `tuned` is; small batches and many epochs for few items.
@@ -86,9 +100,14 @@ def plan_for(data: Dataset, **choices: Any) -> Plan:
     }
     if "mean" not in choices:
         sized["mean"], sized["std"] = _moments(data)
-    plan: dict[str, Any] = sized | {key: value for key, value in choices.items() if value is not None}
+    plan: dict[str, Any] = sized | {key: plain(value) for key, value in choices.items() if value is not None}
     plan.setdefault("width", {"mlp": 200 if math.prod(shape) <= 256 else 400, "compact": 32}.get(plan["backbone"], 64))
     return Plan(**plan)
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy's, as a search over settings hands them out, is Python's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _moments(data: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:

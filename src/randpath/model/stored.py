@@ -1,15 +1,16 @@
 """Is this one of our models? Every part of a stored one is checked before anything is built from it."""
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
+from randpath import names
 from randpath.errors import Damaged, UsageError
 from randpath.model.sizing import Plan
-from randpath.network.backbones import BACKBONES
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path
 from randpath.storage.checkpoint import Saved
@@ -19,53 +20,61 @@ REPORTED = {"k", "again", "classes_added", "path", "saturation", "switched", "ac
 Label = Hashable
 
 
+def clean_label(label: Label) -> Label:
+    """A label as it is kept: text by the rule for names, a number, a truth value, None, or a tuple of such.
+
+    >>> clean_label("cafe\u0301") == "caf\u00e9", clean_label(np.int64(3))
+    (True, 3)
+    """
+    if isinstance(label, np.generic):
+        label = label.item()
+    if type(label) is tuple and len(str(label)) <= names.MOST:
+        return tuple(clean_label(part) for part in label)
+    if isinstance(label, str):
+        return names.clean(str(label))
+    if label is None or type(label) is bool or (type(label) is int and abs(label) < 2**63):
+        return label
+    if type(label) is float and math.isfinite(label):
+        return label
+    raise UsageError(
+        f"a label must be text, a number of at most 64 bits, a truth value, None or a tuple of such, got {label!r:.100}"
+    )
+
+
+def check_labels(labels: Sequence[Label]) -> None:
+    """Refuse labels that read the same, such as 1 and "1": whoever types one could mean both."""
+    first: dict[str, Label] = {}
+    for label in labels:
+        if (twin := first.setdefault(str(label), label)) is not label:
+            raise UsageError(f"the labels {twin!r} and {label!r} read the same")
+
+
 def encode_label(label: Label) -> Any:
-    """A label as JSON has it: text, numbers, truth values, none, and tuples of them.
+    """A label as JSON has it.
 
     >>> encode_label(("a", 1)), decode_label({"tuple": ["a", 1]})
     ({'tuple': ['a', 1]}, ('a', 1))
     """
-    if isinstance(label, tuple):
-        return {"tuple": [encode_label(part) for part in label]}
-    if label is None or isinstance(label, str | bool | int) or (isinstance(label, float) and math.isfinite(label)):
-        return label
-    raise UsageError(f"a label must be text, a number, a truth value, None or a tuple of such, got {label!r}")
+    return {"tuple": [encode_label(part) for part in label]} if isinstance(label, tuple) else label
 
 
 def decode_label(document: Any) -> Label:
+    """The label that JSON has; text of an older release that is no name by the rule is escaped."""
     if isinstance(document, dict):
         return tuple(decode_label(part) for part in document["tuple"])
     if isinstance(document, list):
         raise Damaged(f"{document!r} is not a label")
-    label: Label = document
-    return label
+    return clean_label(names.shown(names.normal(document)) if isinstance(document, str) else document)
 
 
 def plan_from(document: Mapping[str, Any]) -> Plan:
-    """The plan, if every number in it is one that we could have written: nothing may be built from the others."""
-    tuples = {key: tuple(document[key]) for key in ("shape", "mean", "std")}
+    """The plan, if it is one that we could have written: nothing may be built from another."""
     if {f.name for f in fields(Plan)} != set(document):
         raise Damaged("the plan in model.json has other entries than ours")
-    limits = {"width": 4096, "modules": 64, "candidates": 64, "budget": 10**9, "seed": 2**63, "threads": 256}
-    for key, most in limits.items():
-        if (
-            type(document[key]) is not int
-            or not (key in ("budget", "seed") or document[key] > 0)
-            or document[key] > most
-        ):
-            raise Damaged(f"{key} is {document[key]!r} in model.json")
-    if document["epochs"] is not None and (type(document["epochs"]) is not int or not 0 < document["epochs"] < 10**6):
-        raise Damaged(f"epochs is {document['epochs']!r} in model.json")
-    if document["backbone"] not in BACKBONES or type(document["mirror"]) is not bool:
-        raise Damaged(f"backbone is {document['backbone']!r} in model.json")
-    shape, channels = tuples["shape"], tuples["shape"][-1]
-    if len(shape) not in (1, 3) or any(type(n) is not int or not 0 < n <= 65536 for n in shape):
-        raise Damaged(f"shape is {shape!r} in model.json")
-    if math.prod(shape) > 10**8 or not all(s > 0 for s in tuples["std"]):
-        raise Damaged("shape or std is out of range in model.json")
-    if any(len(tuples[key]) != channels for key in ("mean", "std")):
-        raise Damaged("mean and std do not fit the shape in model.json")
-    return Plan(**{**document, **tuples})
+    try:
+        return Plan(**{**document, **{key: tuple(document[key]) for key in ("shape", "mean", "std")}})
+    except UsageError as error:
+        raise Damaged(f"in model.json, {error.what}") from error
 
 
 def checked_history(history: Any, net: PathNetwork, num_classes: int) -> list[dict[str, Any]]:
