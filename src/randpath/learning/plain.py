@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task
+from randpath.errors import UsageError
 from randpath.learning.memory import Memory
 from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
 from randpath.learning.train import Terms, Training, fit
@@ -34,11 +35,14 @@ class Plain:
 
     cumulative: ClassVar[bool] = False
     replays: ClassVar[bool] = False  # whether it keeps exemplars, within the memory's budget
+    needs_exemplars: ClassVar[bool] = False  # whether it cannot do without them
 
     setting: Setting
 
     def __post_init__(self) -> None:
         check(self, "options.")
+        if self.needs_exemplars and not self.setting.budget:
+            raise UsageError(f"{type(self).__name__} needs exemplars: give a memory of at least one for each class")
         self.setting = replace(self.setting, backbone=replace(self.setting.backbone, M=1, attention="none"))
         self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
         self.path = Path.full(self.net.L, 1)

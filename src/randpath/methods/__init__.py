@@ -1,8 +1,11 @@
-"""All methods, by the names that `--method` takes."""
+"""All methods, by the names that `--method` takes; read top to bottom."""
 
 from randpath.learning.method import Method
+from randpath.methods.der import DER
 from randpath.methods.finetune import FineTune
+from randpath.methods.icarl import ICaRL
 from randpath.methods.joint import Joint
+from randpath.methods.lwf import LwF
 from randpath.methods.rehearsal import Rehearsal
 from randpath.methods.rps import RPS
 
@@ -11,4 +14,7 @@ METHODS: dict[str, type[Method]] = {
     "finetune": FineTune,
     "rehearsal": Rehearsal,
     "joint": Joint,
+    "lwf": LwF,
+    "icarl": ICaRL,
+    "der": DER,
 }
