@@ -109,7 +109,8 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable label of each item."""
         now = copy.copy(self)
-        chosen: np.ndarray = now.classes_[now._probabilities(X).argmax(axis=1)]
+        best = now._probabilities(X).argmax(axis=1)
+        chosen: np.ndarray = now.classes_[best]
         return chosen
 
     def is_unknown(self, X: ArrayLike) -> np.ndarray:
