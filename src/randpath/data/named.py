@@ -27,6 +27,7 @@ DATASETS: dict[str, Callable[..., Source]] = {
     "svhn": svhn.load,
     "cifar10": cifar10.load,
     "cifar100": cifar100.load,
+    "cifar20": cifar100.load_20,
     "tiny_imagenet": tiny_imagenet.load,
     "imagenet100": imagenet.load_100,
     "imagenet": imagenet.load,
@@ -38,6 +39,7 @@ REMOTES: dict[str, Sequence[Remote]] = {
     "svhn": svhn.REMOTE,
     "cifar10": cifar10.REMOTE,
     "cifar100": cifar100.REMOTE,
+    "cifar20": cifar100.REMOTE,
     "tiny_imagenet": tiny_imagenet.REMOTE,
 }
 
@@ -86,6 +88,11 @@ def download(name: str, root: Path | None = None, tick: Tick | None = None) -> P
     except DataError:
         if name not in REMOTES:  # its licence asks for a form to be signed first; the error says what to put where
             raise
-        fetch(REMOTES[name], root / name, tick)
+        fetch(REMOTES[name], root / _folder(name), tick)
         load(name, root)
-    return root / ("imagenet" if name == "imagenet100" else name)
+    return root / _folder(name)
+
+
+def _folder(name: str) -> str:
+    """Where the files of a dataset lie: some are a part of another one."""
+    return {"imagenet100": "imagenet", "cifar20": "cifar100"}.get(name, name)
