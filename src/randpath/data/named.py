@@ -39,7 +39,6 @@ REMOTES: dict[str, Sequence[Remote]] = {
     "svhn": svhn.REMOTE,
     "cifar10": cifar10.REMOTE,
     "cifar100": cifar100.REMOTE,
-    "cifar20": cifar100.REMOTE,
     "tiny_imagenet": tiny_imagenet.REMOTE,
 }
 
