@@ -4,8 +4,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from randpath.data import folder
-from randpath.data.dataset import Source
+from randpath.data.dataset import Arrays, Source
 from randpath.data.download import Remote, Tick, fetch
 from randpath.data.published import (
     cifar10,
@@ -73,6 +75,22 @@ def load(
     if size is not None:
         raise UsageError(f"{name} has a size of its own; leave out size={size}")
     return DATASETS[name](root)
+
+
+def unlabelled(name: str, shape: tuple[int, ...], root: Path | None = None) -> Arrays:
+    """The training pictures of a dataset without their labels, in the colours of `shape`; sizes must be equal.
+
+    >>> unlabelled("digits", (8, 8, 3)).shape
+    (8, 8, 3)
+    """
+    data = load(name, root).train
+    if not isinstance(data, Arrays) or len(shape) != 3 or data.shape[:2] != shape[:2]:
+        raise UsageError(f"the pictures of {name} have shape {data.shape}: they cannot serve beside {shape}")
+    items = data.items
+    if items.shape[3] != shape[2]:
+        grey = items.mean(axis=3, keepdims=True).round().astype(np.uint8)
+        items = np.repeat(grey, shape[2], axis=3)
+    return Arrays(items, np.zeros(len(items), np.int64))
 
 
 def download(name: str, root: Path | None = None, tick: Tick | None = None) -> Path | None:
