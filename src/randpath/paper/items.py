@@ -55,6 +55,15 @@ def _each(base: str, key: str, values: Sequence[object], **always: object) -> di
     return {f"{letter.get(key, key)} = {v}": base + _sets(**{**always, key: v}) for v in values}
 
 
+def _searches(base: str) -> dict[str, str]:
+    genetic = base + _sets(options_search="tournament")
+    return {
+        "random": base,
+        "tournament, 1 generation": genetic + _sets(options_generations=1),
+        "tournament, 10 generations": genetic + _sets(options_generations=10),
+    }
+
+
 RIVALS = ("finetune", "fixedrep", "lwf", "ewc", "si", "mas", "rwalk", "dmc", "icarl")
 ON_MNIST = ("joint", "ewc", "online_ewc", "si", "mas", "lwf", "gem", "dgr", "rtf")
 
@@ -321,19 +330,16 @@ ITEMS = (
         claim="On MNIST, an MLP of 2 x 100, M = 8, J = 1, five runs: random selection 96.52 %; binary tournament "
         "selection 71.24 % in its first generation and 96.32 % after 10.2 generations.",
         rule=Rule(
-            "random selection ends no more than one point below the tournament",
-            lambda found: [higher(found, "random", "tournament", by=-0.01)],
+            "random selection ends above one generation of the tournament, and no more than one point below ten",
+            lambda found: [
+                higher(found, "random", "tournament, 1 generation"),
+                higher(found, "random", "tournament, 10 generations", by=-0.01),
+            ],
         ),
-        small={
-            "random": MNIST + _sets(width=100, options_switch_every=1, options_N=4),
-            "tournament": MNIST + _sets(width=100, options_switch_every=1, options_N=4, options_search="tournament"),
-        },
-        full={
-            "random": "mnist_5 --variant paper" + _sets(width=100, options_switch_every=1, options_N=8),
-            "tournament": "mnist_5 --variant paper"
-            + _sets(width=100, options_switch_every=1, options_N=8, options_search="tournament"),
-        },
-        published={"random": 0.9652, "tournament": 0.9632}, differs="Fewer candidates and epochs.", minutes=12,
+        small=_searches(MNIST + _sets(width=100, options_switch_every=1, options_N=4)),
+        full=_searches("mnist_5 --variant paper" + _sets(width=100, options_switch_every=1, options_N=8)),
+        published={"random": 0.9652, "tournament, 10 generations": 0.9632, "tournament, 1 generation": 0.7124},
+        differs="Fewer candidates and epochs.", minutes=30,
     ),
     Item(
         name="adaptive", place="table 3", title="RPS-Net (2019) against Adaptive RPS-Net",
