@@ -34,6 +34,7 @@ test-states: setup
 
 tables: setup
 	$(BIN)/python -m randpath.report.renew
+	$(BIN)/python -m randpath.paper.show
 
 bench-speed: setup
 	for name in augment check checkpoint files fisher learn threads; do $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -119,7 +119,7 @@ def test_a_model_has_a_page_without_anything_put_into_its_directory(tmp_path, ca
         keep = (y == names[0]) | (y == names[1])
         model.learn(Arrays(items[keep][:80], y[keep][:80] - names[0]), [f"<b>{n}" for n in names])
     state, document = model.state()
-    versions.save(tmp_path / "digits", state.tensors, document)
+    versions.save(tmp_path / "digits", state.tensors, document, base=0)
     before = sorted((tmp_path / "digits").rglob("*"))
     assert report(tmp_path / "digits") == 0
     assert sorted((tmp_path / "digits").rglob("*")) == before

@@ -60,6 +60,7 @@ class Experiment:
     memory_quality: Annotated[int, between(1, 100), "of those files (WebP)"] = 90
     herding: Annotated[bool, "exemplars by herding instead of at random"] = False
     size: Annotated[int | None, at_least(1), "the side to which files are brought; null: the dataset's own"] = None
+    auxiliary: Annotated[str | None, "a dataset whose pictures, without labels, dmc learns from"] = None
     skip_bad: Annotated[bool, "leave out the faulty files of a folder"] = False
     seed: Annotated[int, at_least(0), "of weights, batches, paths and exemplars"] = 0
     device: Annotated[str, NAME, "cpu, cuda, cuda:1, mps"] = "cpu"

@@ -124,6 +124,7 @@ def make_method(experiment: Experiment, source: Source) -> Method:
         device=e.device,
         threads=e.threads,
         search_threads=e.search_threads,
+        auxiliary=None if e.auxiliary is None else named.unlabelled(e.auxiliary, source.train.shape),
     )
     refuse_unknown(e.options, METHODS[e.method], f"method {e.method}")
     return METHODS[e.method](setting, **e.options)  # type: ignore[call-arg]

@@ -11,11 +11,28 @@ from rich.markup import escape
 from randpath.commands.ask import check, data, evaluate, export, info, predict
 from randpath.commands.bench import bench, methods, resume
 from randpath.commands.learn import learn, redo, rename, rollback
+from randpath.commands.paper import paper
 from randpath.commands.report import report
 from randpath.engines import waiting
 from randpath.errors import DiskTrouble, RandpathError, UsageError
 
-COMMANDS = (learn, predict, evaluate, info, rollback, redo, rename, export, check, data, bench, resume, report, methods)
+COMMANDS = (
+    learn,
+    predict,
+    evaluate,
+    info,
+    rollback,
+    redo,
+    rename,
+    export,
+    check,
+    data,
+    bench,
+    resume,
+    report,
+    paper,
+    methods,
+)
 
 app = cyclopts.App(
     name="randpath",

@@ -4,8 +4,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from randpath.data import folder
-from randpath.data.dataset import Source
+from randpath.data.dataset import Arrays, Source
 from randpath.data.download import Remote, Tick, fetch
 from randpath.data.published import (
     cifar10,
@@ -27,6 +29,7 @@ DATASETS: dict[str, Callable[..., Source]] = {
     "svhn": svhn.load,
     "cifar10": cifar10.load,
     "cifar100": cifar100.load,
+    "cifar20": cifar100.load_20,
     "tiny_imagenet": tiny_imagenet.load,
     "imagenet100": imagenet.load_100,
     "imagenet": imagenet.load,
@@ -74,6 +77,22 @@ def load(
     return DATASETS[name](root)
 
 
+def unlabelled(name: str, shape: tuple[int, ...], root: Path | None = None) -> Arrays:
+    """The training pictures of a dataset without their labels, in the colours of `shape`; sizes must be equal.
+
+    >>> unlabelled("digits", (8, 8, 3)).shape
+    (8, 8, 3)
+    """
+    data = load(name, root).train
+    if not isinstance(data, Arrays) or len(shape) != 3 or data.shape[:2] != shape[:2]:
+        raise UsageError(f"the pictures of {name} have shape {data.shape}: they cannot serve beside {shape}")
+    items = data.items
+    if items.shape[3] != shape[2]:
+        grey = items.mean(axis=3, keepdims=True).round().astype(np.uint8)
+        items = np.repeat(grey, shape[2], axis=3)
+    return Arrays(items, np.zeros(len(items), np.int64))
+
+
 def download(name: str, root: Path | None = None, tick: Tick | None = None) -> Path | None:
     """Make dataset `name` loadable and say where it lies; None if it needs no files."""
     if name == "digits":
@@ -86,6 +105,11 @@ def download(name: str, root: Path | None = None, tick: Tick | None = None) -> P
     except DataError:
         if name not in REMOTES:  # its licence asks for a form to be signed first; the error says what to put where
             raise
-        fetch(REMOTES[name], root / name, tick)
+        fetch(REMOTES[name], root / _folder(name), tick)
         load(name, root)
-    return root / ("imagenet" if name == "imagenet100" else name)
+    return root / _folder(name)
+
+
+def _folder(name: str) -> str:
+    """Where the files of a dataset lie: some are a part of another one."""
+    return {"imagenet100": "imagenet", "cifar20": "cifar100"}.get(name, name)

@@ -21,6 +21,16 @@ from randpath.network.path import Path
 NO_REPLAY = "the memory's budget is 0: nothing is replayed, so old classes will be forgotten"
 
 
+def forgets(published: str = "") -> str:
+    """What a method that keeps nothing of the old images says of itself; `published`: its number in the paper.
+
+    >>> forgets("SI 19.67 %").endswith("rehearsal with 4,400 exemplars 95.59 %)")
+    True
+    """
+    listed = ", ".join(part for part in (published, "rehearsal with 4,400 exemplars 95.59 %") if part)
+    return f"without old images such a method is known to forget the old classes (published for MNIST: {listed})"
+
+
 @dataclass(frozen=True)
 class Setting:
     """What every method is given."""

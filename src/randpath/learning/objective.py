@@ -65,3 +65,29 @@ def phi_by_ratio(old: int, new: int, gamma: float) -> float:
     (4.5, 0.0)
     """
     return gamma * math.sqrt(old / max(new, 1))
+
+
+def soft_cross_entropy(q: Tensor, q_teacher: Tensor, temperature: float = 2.0) -> Tensor:
+    """-t^2 / n sum_i sum_c softmax(q'_i / t)_c log softmax(q_i / t)_c over all classes; a new class's target is 0.
+
+    What replayed pictures are learned with (RtF): unlike `distillation`, it also pushes the new classes down.
+
+    >>> round(soft_cross_entropy(torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[5.0, 1.0]]), 1.0).item(), 4)
+    1.0986
+    """
+    target = F.softmax(q_teacher / temperature, dim=1)
+    log_student = F.log_softmax(q / temperature, dim=1)[:, : q_teacher.shape[1]]
+    return -(temperature**2) * (target * log_student).sum(dim=1).mean()
+
+
+def double_distillation(q: Tensor, q_old: Tensor, q_new: Tensor) -> Tensor:
+    """1/n sum_i mean_c (q_i,c - target_i,c)^2, targets: the two teachers' logits, each less its mean over its classes.
+
+    DMC, eq. 5 to 7: the student regresses the old network's logits and those of one that knows the new classes alone.
+
+    >>> q, q_old, q_new = torch.tensor([[1.0, -1.0, 3.0]]), torch.tensor([[6.0, 4.0]]), torch.tensor([[9.0]])
+    >>> double_distillation(q, q_old, q_new).item()  # targets 1, -1, 0
+    3.0
+    """
+    target = torch.cat([part - part.mean(dim=1, keepdim=True) for part in (q_old, q_new)], dim=1)
+    return (q - target).square().mean()

@@ -36,13 +36,17 @@ class Plain:
     cumulative: ClassVar[bool] = False
     replays: ClassVar[bool] = False  # whether it keeps exemplars, within the memory's budget
     needs_exemplars: ClassVar[bool] = False  # whether it cannot do without them
+    warning: ClassVar[str] = ""  # what a user should know before trusting it, said once
 
     setting: Setting
 
     def __post_init__(self) -> None:
         check(self, "options.")
         if self.needs_exemplars and not self.setting.budget:
-            raise UsageError(f"{type(self).__name__} needs exemplars: give a memory of at least one for each class")
+            raise UsageError(
+                f"{type(self).__name__} needs exemplars: give a memory of at least one for each class",
+                next="e.g. --set memory=2000",
+            )
         self.setting = replace(self.setting, backbone=replace(self.setting.backbone, M=1, attention="none"))
         self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
         self.path = Path.full(self.net.L, 1)
@@ -113,6 +117,7 @@ class Plain:
         self.kept = self.kept if kept is None else kept
         size = net.num_parameters(self.path)
         notes = [NO_REPLAY] if self.replays and not self.setting.budget and task.k == 1 else []
+        notes += [self.warning] if self.warning and task.k == 1 else []
         return Learned(epochs, size if trained is None else trained, size, notes=notes)
 
     # ---- exemplars

@@ -2,19 +2,46 @@
 
 from randpath.learning.method import Method
 from randpath.methods.der import DER
+from randpath.methods.dgr import DGR
+from randpath.methods.dmc import DMC
+from randpath.methods.ewc import EWC
 from randpath.methods.finetune import FineTune
+from randpath.methods.fixedrep import FixedRepresentation
+from randpath.methods.gem import GEM
 from randpath.methods.icarl import ICaRL
 from randpath.methods.joint import Joint
 from randpath.methods.lwf import LwF
+from randpath.methods.mas import MAS
+from randpath.methods.online_ewc import OnlineEWC
+from randpath.methods.progressive import Progressive
 from randpath.methods.rehearsal import Rehearsal
 from randpath.methods.rps import RPS
+from randpath.methods.rtf import RtF
+from randpath.methods.rwalk import RWalk
+from randpath.methods.si import SI
 
 METHODS: dict[str, type[Method]] = {
     "rps": RPS,  # Adaptive RPS-Net, and the 2019 RPS-Net with switch_every
-    "finetune": FineTune,
-    "rehearsal": Rehearsal,
     "joint": Joint,
+    "finetune": FineTune,
+    "fixedrep": FixedRepresentation,
+    # weights held where they mattered
+    "ewc": EWC,
+    "online_ewc": OnlineEWC,
+    "si": SI,
+    "mas": MAS,
+    "rwalk": RWalk,
+    # distillation
     "lwf": LwF,
+    "dmc": DMC,
+    # exemplars
+    "rehearsal": Rehearsal,
     "icarl": ICaRL,
+    "gem": GEM,
+    # drawn pictures
+    "dgr": DGR,
+    "rtf": RtF,
+    # a part per task
+    "progressive": Progressive,
     "der": DER,
 }

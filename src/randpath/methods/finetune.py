@@ -1,11 +1,12 @@
 """Fine-tuning: the whole network is trained on the new task's images alone, so it forgets. The lower bound."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from randpath.data.stream import Task
-from randpath.learning.method import Learned, Work
+from randpath.learning.method import Learned, Work, forgets
 from randpath.learning.objective import cross_entropy
 from randpath.learning.plain import Plain
 from randpath.learning.train import Terms
@@ -14,6 +15,8 @@ from randpath.learning.train import Terms
 @dataclass(eq=False)
 class FineTune(Plain):
     """L = L_ce over all classes seen, on the images of task k."""
+
+    warning: ClassVar[str] = forgets()
 
     def learn(self, task: Task, work: Work) -> Learned:
         net = self.begin(task)

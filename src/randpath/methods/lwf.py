@@ -4,13 +4,13 @@ In the class-incremental setting, with one classifier for all classes.
 """
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from randpath.data.stream import Task
-from randpath.learning.method import Learned, Work
+from randpath.learning.method import Learned, Work, forgets
 from randpath.learning.objective import cross_entropy, distillation
 from randpath.learning.plain import Plain
 from randpath.learning.train import Terms
@@ -20,6 +20,8 @@ from randpath.settings import above, at_least
 @dataclass(eq=False)
 class LwF(Plain):
     """L = L_ce + weight * KL(softmax(q' / t), softmax(q / t)) over the old classes, on the images of task k alone."""
+
+    warning: ClassVar[str] = forgets("LwF 24.17 %")
 
     _: KW_ONLY
     weight: Annotated[float, at_least(0), "of the distillation (lambda_o, 1 in the paper)"] = 1.0

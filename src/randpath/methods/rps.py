@@ -18,6 +18,7 @@ from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, c
 from randpath.learning.objective import log_counts, phi, phi_by_ratio
 from randpath.learning.saturation import saturation
 from randpath.learning.selection import Job, Trial, best, random_search
+from randpath.learning.tournament import tournament
 from randpath.learning.whitening import fit_stem
 from randpath.network.fold import Folded, fold
 from randpath.network.layers import PathNetwork, Start
@@ -72,6 +73,10 @@ class RPS:
     temperature: Annotated[float, above(0), "t_e of the distillation"] = 2.0
     balanced: Annotated[bool, "balanced softmax in L_ce (ours)"] = False
     start: Annotated[Start, "what a new module begins from; copy and zero are ours"] = "fresh"
+    search: Annotated[Literal["random", "tournament"], "N random paths, or a genetic choice among N (PathNet's)"] = (
+        "random"
+    )
+    generations: Annotated[int, at_least(1), "of search=tournament: each trains up to two paths"] = 10
     open_layers: Annotated[int | None, at_least(1), "so many last layers get a new module; null: all"] = None
 
     def __post_init__(self) -> None:
@@ -99,9 +104,15 @@ class RPS:
         return self._train(task, work, self._begin(task, self.k, self.again + 1, S, teacher))
 
     def _train(self, task: Task, work: Work, begun: Begun) -> Learned:
-        trials = random_search(self._job(task, begun, work), begun.paths, work)
+        trials = self._search(self._job(task, begun, work), begun, work)
         settled = self._settle(task, begun, best(trials))
         return self._commit(begun, trials, settled)
+
+    def _search(self, job: Job, begun: Begun, work: Work) -> list[Trial]:
+        if self.search == "random" or len(begun.paths) == 1:
+            return random_search(job, begun.paths, work)
+        draw = rng(self.setting.seed, "tournament", begun.k, *begun.call)
+        return tournament(job, begun.paths, work, self.generations, draw)
 
     def _begin(self, task: Task, k: int, again: int, S: list[int], teacher: Folded | None) -> Begun:
         """The same path again, or after a switch N new ones beside what is now frozen (section 3.3)."""

@@ -1,4 +1,4 @@
-"""CIFAR-100 in ten tasks of ten classes, 2,000 exemplars, as published: for machines with GPUs (section 4.2, figure 3).
+"""CIFAR-100 in ten tasks of ten classes, 2,000 exemplars, as published: for machines with GPUs (section 4.2, figure 4).
 
     randpath bench cifar100_10 [--variant paper] [--seed S] --set device=cuda
 

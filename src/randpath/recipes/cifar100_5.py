@@ -1,4 +1,4 @@
-"""CIFAR-100 in five tasks of twenty classes, 2,000 exemplars, as published (figure 3).
+"""CIFAR-100 in five tasks of twenty classes, 2,000 exemplars, as published (figure 4).
 
     randpath bench cifar100_5 [--variant paper] [--seed S] --set device=cuda
 

@@ -135,7 +135,7 @@ def winners(run: Run) -> dict[int, int]:
     return {k: max(sorted(found), key=lambda c: found[c]) for k, found in last.items()}
 
 
-def _kept(run: Run) -> dict[int, list[Line]]:
+def kept_epochs(run: Run) -> dict[int, list[Line]]:
     """The epochs of the candidate that was kept, by task."""
     kept, winner = defaultdict(list), winners(run)
     for line in run.epochs:
@@ -146,7 +146,7 @@ def _kept(run: Run) -> dict[int, list[Line]]:
 
 def convergence(run: Run) -> Figure | None:
     """Validation accuracy over the epochs of each task: forward transfer is a curve that starts high."""
-    kept = _kept(run)
+    kept = kept_epochs(run)
     if not any(line.get("validation") is not None for lines in kept.values() for line in lines):
         return None
     most = max(kept) - 1
@@ -167,7 +167,7 @@ def convergence(run: Run) -> Figure | None:
 
 def losses(run: Run) -> list[Figure]:
     """L_ce and phi * L_dist over all epochs, and phi."""
-    lines = [line for _, own in sorted(_kept(run).items()) for line in own]
+    lines = [line for _, own in sorted(kept_epochs(run).items()) for line in own]
     if not lines:
         return []
     x = list(range(1, len(lines) + 1))

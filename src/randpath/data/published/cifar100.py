@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from randpath.data._files import arrays, cifar, need, source
 from randpath.data.dataset import Source
 from randpath.data.download import Remote
@@ -16,17 +18,26 @@ REMOTE = (
 )
 
 
-def load(root: Path) -> Source:
-    """The fine labels of train.bin and test.bin in root/cifar100."""
+def load(root: Path, num_classes: int = 100) -> Source:
+    """The fine labels of train.bin and test.bin in root/cifar100; the first `num_classes` of them."""
     files = ("train.bin", "test.bin", "fine_label_names.txt")
     train, test, names = need("cifar100", root, *files, what="the contents of cifar-100-binary.tar.gz")
+    # a coarse label, then the fine one
+    one, two = (arrays(*cifar(file, label_bytes=2), 100, file) for file in (train, test))
+    if num_classes < 100:
+        one, two = (part.take(np.flatnonzero(part.labels < num_classes)) for part in (one, two))
     return source(
-        "cifar100",
-        arrays(*cifar(train, label_bytes=2), 100, train),  # a coarse label, then the fine one
-        arrays(*cifar(test, label_bytes=2), 100, test),
-        tuple(names.read_text().split()),
+        f"cifar{num_classes}",
+        one,
+        two,
+        tuple(names.read_text().split())[:num_classes],
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
         mirror=True,
         paths=[train, test, names],
     )
+
+
+def load_20(root: Path) -> Source:
+    """The first twenty classes: real pictures for experiments that one core can afford."""
+    return load(root, 20)

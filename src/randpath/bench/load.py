@@ -1,0 +1,108 @@
+"""A run directory in Python: settings, accuracies, confusion, and the method with its weights.
+
+run = load_run("runs/mnist_5-rps-tuned-0")
+run.matrix[-1], run.confusion(), run.method.inference(), run.features(images)
+"""
+
+import pathlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from randpath import metrics
+from randpath.bench.experiment import Experiment
+from randpath.bench.run import make_method
+from randpath.data import named
+from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays, Source
+from randpath.errors import UsageError
+from randpath.learning.method import Method, State
+from randpath.learning.train import predict
+from randpath.storage import checkpoint
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has left, as far as it has come: docs/methods.md says which file holds what."""
+
+    directory: pathlib.Path
+    experiment: Experiment
+    class_names: tuple[str, ...]  # in the order in which they were learned
+    lines: list[dict[str, Any]]  # metrics.jsonl, one for each task
+    epochs: list[dict[str, Any]]
+
+    @property
+    def matrix(self) -> list[list[float]]:
+        """Row k: the accuracies on the test images of tasks 1..k after task k."""
+        return [line["accuracy_by_task"] for line in self.lines]
+
+    @property
+    def accuracy(self) -> list[float]:
+        """A_1, A_2, ..."""
+        return [line["accuracy"] for line in self.lines]
+
+    @property
+    def paths(self) -> list[list[list[int]] | None]:
+        """P after each task; none for a method without paths."""
+        return [line["path"] for line in self.lines]
+
+    def summary(self) -> dict[str, float | None]:
+        """What one would put into a table."""
+        return {
+            "final": self.accuracy[-1],
+            "average": metrics.average_incremental_accuracy(self.accuracy),
+            "forgetting": metrics.forgetting(self.matrix),
+            "backward_transfer": metrics.backward_transfer(self.matrix),
+        }
+
+    def confusion(self, k: int | None = None) -> np.ndarray:
+        """counts[true, predicted] on the test images of tasks 1..k, after task k; default the last."""
+        k = len(self.lines) if k is None else k
+        answers = checkpoint.read_tensors(self.directory / "predictions" / f"{k}.safetensors")
+        classes = len(self.lines[k - 1]["classes"])
+        return metrics.confusion(answers["label"].numpy(), answers["predicted"].numpy(), classes)
+
+    @cached_property
+    def source(self) -> Source:
+        """The data, read again."""
+        e = self.experiment
+        return named.load(e.dataset, size=e.size, skip_bad=e.skip_bad)
+
+    @cached_property
+    def method(self) -> Method:
+        """The method with the weights of the last committed task."""
+        found = checkpoint.latest(self.directory / "checkpoints")
+        assert found is not None
+        method = make_method(self.experiment, self.source)
+        if self.lines:
+            method.load_state_dict(State(found[1].tensors, found[1].documents["state"]))
+        return method
+
+    def features(self, images: np.ndarray) -> np.ndarray:
+        """What the classifier sees of uint8 images (n, h, w, c): (n, D)."""
+        module = self.method.inference()
+        features = getattr(module, "features", None)
+        if features is None:
+            raise UsageError(f"{self.experiment.method} has no features apart from its logits")
+        augment = Augment(self.source.mean, self.source.std)
+        with torch.no_grad():
+            return predict(features, Arrays(images, np.zeros(len(images), np.int64)), augment).numpy()
+
+
+def load_run(directory: str | pathlib.Path) -> Run:
+    """A run, finished or not; nothing in its directory is changed."""
+    place = pathlib.Path(directory)
+    if not (place / "experiment.json").exists():
+        raise UsageError(f"{place} is not a run directory: it has no experiment.json", where=str(place))
+    found = checkpoint.latest(place / "checkpoints")
+    if found is None:
+        raise UsageError(f"{place} has no checkpoint", where=str(place))
+    documents = found[1].documents
+    began = documents["run"]
+    return Run(
+        place, Experiment.from_json(began["experiment"]), tuple(began["class_names"]), documents["metrics"],
+        documents["epochs"],
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""`randpath bench RECIPE --methods ... --seeds ...`: many runs, each in a process and a directory of its own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from randpath.bench.cells import Cell, typed
+
+
+@dataclass
+class Running:
+    """A cell that is being run."""
+
+    cell: Cell
+    directory: pathlib.Path
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+
+def run_cells(
+    todo: Sequence[Cell], recipe: str, variant: str, root: pathlib.Path, jobs: int, results: pathlib.Path | None
+) -> int:
+    """Run what is not finished yet, `jobs` at a time; a cell that fails is named at the end and stops no other."""
+    left, running = list(todo), list[Running]()
+    failed: list[tuple[Cell, int, str]] = []
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        while left or running:
+            while left and len(running) < jobs:
+                cell = left.pop(0)
+                directory = root / cell.directory
+                if accuracy(directory) is None:
+                    running.append(_start(cell, recipe, variant, directory, jobs))
+                else:
+                    _finished(cell, directory, recipe, variant, results, "was finished before")
+            time.sleep(0.2)
+            for one in [one for one in running if one.process.poll() is not None]:
+                running.remove(one)
+                one.log.close()
+                code = one.process.returncode
+                if code == 0:
+                    _finished(one.cell, one.directory, recipe, variant, results, "finished")
+                else:
+                    failed.append((one.cell, code, _last_words(one.directory)))
+                    print(f"{one.cell.directory}: failed (exit {code}): {failed[-1][2]}", flush=True)
+    except KeyboardInterrupt:  # the runs were told too, and save themselves
+        for one in running:
+            one.process.wait()
+        print("stopped; the same command goes on from here")
+        return 130
+    print(f"{len(todo) - len(failed)} of {len(todo)} runs are finished, in {root}; type: randpath table {root}/*")
+    for cell, code, words in failed:
+        print(f"  not {cell.directory} (exit {code}): {words}")
+    return failed[0][1] if failed else 0
+
+
+def accuracy(directory: pathlib.Path) -> float | None:
+    """The final accuracy of a finished run; none if it is not there or not finished."""
+    from randpath.report.record import num_tasks
+    from randpath.storage import checkpoint
+
+    if not (directory / "experiment.json").exists() or not (directory / "metrics.jsonl").exists():
+        return None
+    tasks = num_tasks(checkpoint.read_document(directory / "experiment.json")["experiment"])
+    lines = checkpoint.read_lines(directory / "metrics.jsonl")
+    return lines[-1]["accuracy"] if len(lines) == tasks else None
+
+
+def _start(cell: Cell, recipe: str, variant: str, directory: pathlib.Path, jobs: int) -> Running:
+    begun = (directory / "experiment.json").exists()
+    words = ["resume", str(directory)] if begun else [*cell.arguments(recipe, variant), "--out", str(directory)]
+    log = _log(directory).open("ab")
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ} if jobs > 1 else None
+    process = subprocess.Popen(
+        [sys.executable, "-m", "randpath", *words], stdout=log, stderr=subprocess.STDOUT, env=environment
+    )
+    print(f"{cell.directory}: {'goes on' if begun else 'begins'}", flush=True)
+    return Running(cell, directory, process, log)
+
+
+def _finished(
+    cell: Cell, directory: pathlib.Path, recipe: str, variant: str, results: pathlib.Path | None, how: str
+) -> None:
+    print(f"{cell.directory}: {how}, final accuracy {100 * (accuracy(directory) or 0):.2f} %", flush=True)
+    if results is not None:
+        from randpath.report.record import append_result, result_of
+
+        append_result(results, result_of(directory, typed(cell.arguments(recipe, variant))))
+
+
+def _log(directory: pathlib.Path) -> pathlib.Path:
+    return directory.with_name(directory.name + ".txt")
+
+
+def _last_words(directory: pathlib.Path) -> str:
+    """The error that a run ended with, or its last line."""
+    lines = [line.strip() for line in _log(directory).read_text(errors="replace").splitlines() if line.strip()]
+    told = [line.removeprefix("randpath: ") for line in lines if line.startswith("randpath: ")]
+    return told[-1] if told else lines[-1] if lines else "it said nothing"

@@ -1,0 +1,138 @@
+"""`randpath paper`: every table and figure of the paper's section 4 with one command each."""
+
+import pathlib
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from randpath.errors import RandpathError, UsageError
+
+if TYPE_CHECKING:
+    from randpath.paper.items import Item
+    from randpath.paper.run import Trial
+
+
+def paper(
+    item: str | None = None,
+    *,
+    scale: Literal["small", "full"] = "small",
+    check: Annotated[bool, Parameter(negative=())] = False,
+    record: Annotated[bool, Parameter(negative=())] = False,
+    runs: pathlib.Path | None = None,
+) -> int:
+    """List the tables and figures of the paper, or run and show one of them.
+
+    Parameters
+    ----------
+    item
+        One of the list; what is missing of it is run, what was interrupted goes on.
+    scale
+        `small`: a stand-in that one CPU core affords; `full`: the paper's settings, for GPUs.
+    check
+        Say for each item which file holds its results, or why there is none.
+    record
+        Write the results to docs/results/paper of the present directory.
+    runs
+        Where runs are kept; default runs/paper.
+    """
+    folder = runs or pathlib.Path("runs") / "paper"
+    if item is None:
+        return _checked() if check else _list(folder, scale)
+    if check:
+        raise UsageError("--check looks at all items", next="randpath paper --check")
+    if record and not (pathlib.Path("docs") / "results").is_dir():
+        raise UsageError("--record writes to docs/results of a checkout of randpath; there is none in this directory")
+    return _show(item, scale, folder, record)
+
+
+def _list(folder: pathlib.Path, scale: Literal["small", "full"]) -> int:
+    """Each item, its cost and how many of its runs are there."""
+    from randpath.paper.items import ITEMS
+    from randpath.paper.run import trials
+
+    table = Table(box=None, header_style="bold")
+    for name in ("item", "place", "what", "CPU minutes", "runs"):
+        table.add_column(name, justify="right" if name == "CPU minutes" else "left")
+    for one in ITEMS:
+        found = trials(one, scale, folder)
+        done = sum(trial.state == "done" for trial in found)
+        cost = (f"{one.minutes:.0f}" if one.minutes else "-") if scale == "small" else "for GPUs"
+        state = f"{done} of {len(found)} done" if found else f"none at scale {scale}"
+        table.add_row(one.name, one.place, one.title, cost, state)
+    Console().print(table)
+    print(f"scale {scale}; to run one: randpath paper ITEM --scale {scale}")
+    return 0
+
+
+def _checked() -> int:
+    """For each item the recorded file, or the reason why there is none."""
+    from randpath.paper.items import ITEMS, Scale
+    from randpath.paper.run import recorded_file
+
+    here, scales = pathlib.Path(), list[Scale](("small", "full"))
+    for one in ITEMS:
+        files = [str(file) for s in scales if (file := recorded_file(here, one, s)).exists()]
+        why = f"needs {one.needs}" if one.needs else f"not run yet: randpath paper {one.name} --record"
+        print(f"{one.name:14} {', '.join(files) or why}")
+    return 0
+
+
+def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, record: bool) -> int:
+    from randpath.paper import run, show
+    from randpath.storage import checkpoint
+
+    item = run.item_of(name)
+    print(f"{item.title} ({item.place}), {scale} scale\n  the paper: {item.claim}\n  the rule: {item.rule.words}")
+    planned = run.trials(item, scale, folder)
+    if not planned:
+        raise UsageError(
+            f"{name} has no runs at scale {scale}: it needs {item.needs}", next=f"randpath paper {name} --scale full"
+        )
+    if missing := run.absent(item, scale):
+        print(f"  left out, because these methods are not there: {', '.join(missing)}")
+    for trial in planned:
+        code = _run(trial, item)
+        if code:
+            return code
+    results = [run.measure(trial, item, scale) for trial in planned if trial.state == "done"]
+    if not results:
+        raise UsageError(f"no run of {name} could be finished", next="randpath paper")
+    table = Table(box=None, header_style="bold")
+    for column in ("", "seeds", "ours, %", "the paper, %"):
+        table.add_column(column, justify="left" if not column else "right")
+    for row in show.table(item, results):
+        table.add_row(*row)
+    Console().print(table)
+    print(f"the claim, at {scale} scale: {show.verdict(item, results)}\nwhat differs from the paper: {item.differs}")
+    file = folder / f"{name}-{scale}.svg"
+    checkpoint.replace_file(file, show.picture(item, results, scale).encode())
+    print(f"the picture is in {file}")
+    if record:
+        written = run.record(pathlib.Path(), item, scale, results)
+        print(f"recorded in {written}; to renew docs/paper.md, type: make tables")
+    return 0
+
+
+def _run(trial: "Trial", item: "Item") -> int:
+    """Run what is missing, go on with what was interrupted; an arm that cannot be run is named and left out."""
+    from randpath.commands.bench import bench, resume
+
+    state = trial.state
+    if state == "done":
+        return 0
+    print(f"{trial.arm}, seed {trial.seed}: {trial.command}")
+    try:
+        if state == "unfinished":
+            return resume(trial.directory)
+        return bench(
+            trial.recipe, variant=trial.variant, method=trial.method, seed=trial.seed, out=trial.directory,
+            set_=trial.settings,
+        )  # fmt: skip
+    except UsageError as error:
+        print(f"  left out of {item.name}: {error}")
+    except RandpathError as error:
+        error.kept = error.kept or "the runs that are done; the same command goes on from there"
+        raise
+    return 0

@@ -1,0 +1,84 @@
+"""`randpath table` and `randpath curves`: finished runs side by side, mean and standard deviation over seeds."""
+
+import pathlib
+from collections import defaultdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from randpath import metrics
+from randpath.errors import UsageError
+
+
+def table(*runs: pathlib.Path) -> int:
+    """Finished runs as a table: a row for each method and change of settings, over its seeds.
+
+    Parameters
+    ----------
+    runs
+        Run directories that `bench` made; an unfinished one is refused, other files are passed over.
+    """
+    shown = Table("method", "variant", "changed", "n", "final, %", "average, %", "forgetting, %", "MB", "CPU s")
+    for (method, variant, changed), same in grouped(runs).items():
+        cost = [sum(r["cpu_seconds"]) for r in same if None not in r["cpu_seconds"]]
+        forgotten = [r["forgetting"] for r in same if r["forgetting"] is not None]
+        shown.add_row(
+            method, variant, changed, str(len(same)),
+            percent([r["accuracy"][-1] for r in same]), percent([r["average"] for r in same]),
+            percent(forgotten) if forgotten else "-", f"{mean([r['megabytes'] for r in same]):.1f}",
+            f"{mean(cost):.0f}" if cost else "-",
+        )  # fmt: skip
+    Console().print(shown)
+    return 0
+
+
+def curves(*runs: pathlib.Path) -> int:
+    """Finished runs as curves: accuracy on all classes seen, after each task, mean over the seeds.
+
+    Parameters
+    ----------
+    runs
+        Run directories that `bench` made; an unfinished one is refused, other files are passed over.
+    """
+    groups = grouped(runs)
+    tasks = max(r["num_tasks"] for same in groups.values() for r in same)
+    shown = Table("method", "variant", "changed", "n", *(f"A_{k}" for k in range(1, tasks + 1)))
+    for (method, variant, changed), same in groups.items():
+        by_task = zip(*(r["accuracy"] for r in same))
+        shown.add_row(method, variant, changed, str(len(same)), *(percent(list(values)) for values in by_task))
+    Console().print(shown)
+    return 0
+
+
+def grouped(runs: tuple[pathlib.Path, ...]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """Recorded results by method, variant and what was changed; the best first. Of two runs of a seed, both count."""
+    from randpath.report.record import result_of
+    from randpath.report.tables import changes
+    from randpath.storage import checkpoint
+
+    places = [run for run in runs if (run / "experiment.json").exists()]
+    if not places:
+        raise UsageError("no run directory among these", next="randpath table runs/*")
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for place in places:
+        command = checkpoint.read_document(place / "experiment.json")["command"]
+        result = result_of(place, command)
+        groups[result["method"], result["variant"], changes(result)].append(result)
+    recipes = {r["recipe"] for same in groups.values() for r in same}
+    if len(recipes) > 1:
+        raise UsageError(f"runs of different recipes cannot be compared: {', '.join(sorted(map(str, recipes)))}")
+    return dict(sorted(groups.items(), key=lambda group: -mean([r["accuracy"][-1] for r in group[1]])))
+
+
+def mean(values: list[float]) -> float:
+    return metrics.mean_and_deviation(values)[0]
+
+
+def percent(values: list[float]) -> str:
+    """
+    >>> percent([0.5]), percent([0.5, 0.6])
+    ('50.00', '55.00 ± 7.07')
+    """
+    mean, deviation = metrics.mean_and_deviation(values)
+    return f"{100 * mean:.2f}" if deviation is None else f"{100 * mean:.2f} ± {100 * deviation:.2f}"

@@ -1,0 +1,34 @@
+"""Between the network's input and the pixels that a generator makes."""
+
+import torch
+from torch import Tensor
+
+from randpath.data.augment import Augment
+from randpath.errors import UsageError
+
+
+def pixels(x: Tensor, augment: Augment) -> Tensor:
+    """A normalised batch as pixels in 0..1."""
+    mean, std = (torch.tensor(v).to(x)[:, None, None] for v in (augment.mean, augment.std))
+    return (x * std + mean).clamp(0, 1)
+
+
+def normalised(x: Tensor, augment: Augment) -> Tensor:
+    """Pixels in 0..1 as the network takes them.
+
+    >>> augment = Augment((0.5,), (0.25,))
+    >>> normalised(torch.ones(1, 1, 1, 1), augment).item(), pixels(torch.full((1, 1, 1, 1), 2.0), augment).item()
+    (2.0, 1.0)
+    """
+    mean, std = (torch.tensor(v).to(x)[:, None, None] for v in (augment.mean, augment.std))
+    return (x - mean) / std
+
+
+def require_small_pictures(method: str, shape: tuple[int, ...]) -> None:
+    """Refuse data that a generator of two fully connected layers cannot draw, before anything starts."""
+    if len(shape) != 3 or shape[2] != 1 or shape[0] * shape[1] > 1024:
+        raise UsageError(
+            f"{method} draws old pictures from a small generator, for pictures of one channel and at most 32 x 32 "
+            f"pixels (MNIST, digits); these items have shape {shape}",
+            next="use rehearsal, gem or rps, which keep exemplars",
+        )

@@ -1,0 +1,89 @@
+"""Replay through feedback: generative replay in which the classifier's own features feed the generator.
+
+van de Ven and Tolias, Generative replay with feedback connections as a general strategy for continual learning, 2018.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from randpath.data.stream import Task
+from randpath.keyed import rng
+from randpath.learning.method import Learned, Work
+from randpath.learning.objective import cross_entropy, soft_cross_entropy
+from randpath.learning.plain import Plain
+from randpath.learning.replay import normalised, pixels, require_small_pictures
+from randpath.learning.train import Terms
+from randpath.network.layers import PathNetwork
+from randpath.network.seeded import seeded
+from randpath.network.vae import Decoder, negative_elbo
+from randpath.settings import above, at_least
+
+
+class Feedback(nn.Module):
+    """A network whose features also give the mean and log variance of z, from which a decoder draws the picture."""
+
+    def __init__(self, net: PathNetwork, shape: tuple[int, int, int], hidden: int, latent: int):
+        super().__init__()
+        self.net = net
+        self.to_latent = nn.Linear(net.head.num_features, 2 * latent)
+        self.decoder = Decoder(shape, hidden, latent)
+
+    def forward(self, x: Tensor, x01: Tensor, draw: np.random.Generator) -> tuple[Tensor, Tensor]:  # q, -ELBO
+        features = self.net.features(x)
+        return self.net.head(features), negative_elbo(x01, self.to_latent(features), self.decoder, draw)
+
+
+@dataclass(eq=False)
+class RtF(Plain):
+    """L = 1/k (L_ce + L_g)(new pictures) + (1 - 1/k) (L_soft + L_g)(replayed ones), as many as new ones in each step.
+
+    L_g is the -ELBO; L_soft is the cross-entropy with the previous network's softened answers. Both come from one
+    network: there is no generator apart.
+    """
+
+    _: KW_ONLY
+    temperature: Annotated[float, above(0), "of the softened answers"] = 2.0
+    hidden: Annotated[int, at_least(1), "neurons in a hidden layer of the decoder"] = 400
+    latent: Annotated[int, at_least(1), "numbers that a picture is drawn from"] = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_small_pictures("rtf", self.setting.backbone.shape)
+
+    def learn(self, task: Task, work: Work) -> Learned:
+        s, net = self.setting, self.begin(task)
+        model, old = self._feedback(net), self._feedback(net).decoder.requires_grad_(False)
+        teacher = self.inference() if task.k > 1 else None
+
+        def loss(x: Tensor, y: Tensor, step: int) -> Terms:
+            draw = rng(s.seed, "rtf", task.k, step)
+            q, elbo = model(x, pixels(x, s.augment), draw)
+            terms = {
+                "ce": (1 / task.k, cross_entropy(q, y, smoothing=s.training.smoothing)),
+                "elbo": (1 / task.k, elbo),
+            }
+            if teacher is not None:
+                drawn = old.sample(len(x), draw)
+                replayed, share = normalised(drawn, s.augment), 1 - 1 / task.k
+                q, elbo = model(replayed, drawn, draw)
+                terms["soft"] = (share, soft_cross_entropy(q, teacher(replayed), self.temperature))
+                terms["replay"] = (share, elbo)
+            return terms
+
+        epochs = self.fit(model, task, task.train, work, loss)
+        own = {name: t.detach().clone() for name, t in model.state_dict().items() if not name.startswith("net.")}
+        return self.commit(task, net, epochs, kept={"generator": own})
+
+    def _feedback(self, net: PathNetwork) -> Feedback:
+        """Around `net`, the generator as it stands after the previous task."""
+        s = self.setting
+        h, w, c = s.backbone.shape
+        model = seeded(lambda: Feedback(net, (h, w, c), self.hidden, self.latent), s.seed, "feedback")
+        with torch.no_grad():
+            for name, tensor in self.kept.get("generator", {}).items():
+                model.get_parameter(name).copy_(tensor)
+        return model.to(s.device)

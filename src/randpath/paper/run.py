@@ -1,0 +1,118 @@
+"""What an item needs: its runs, which of them are there, and what they measured."""
+
+import hashlib
+import json
+import pathlib
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from randpath.errors import UsageError
+from randpath.methods import METHODS
+from randpath.paper.items import ITEMS, Item, Scale
+from randpath.report.charts import kept_epochs
+from randpath.report.reading import is_run, read_run
+from randpath.report.record import Result, result_of
+from randpath.storage import checkpoint
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of an arm."""
+
+    arm: str
+    recipe: str
+    variant: Literal["tuned", "paper"]
+    method: str
+    settings: tuple[str, ...]
+    seed: int
+    directory: pathlib.Path  # named by the command, so that items share their runs
+
+    @property
+    def command(self) -> str:
+        sets = "".join(f" --set {shlex.quote(setting)}" for setting in self.settings)
+        return f"randpath bench {self.recipe} --variant {self.variant} --method {self.method} --seed {self.seed}{sets}"
+
+    @property
+    def state(self) -> str:
+        """done, unfinished or missing."""
+        if not is_run(self.directory):
+            return "missing"
+        return "done" if read_run(self.directory).finished else "unfinished"
+
+
+def item_of(name: str) -> Item:
+    for item in ITEMS:
+        if item.name == name:
+            return item
+    raise UsageError(
+        f"there is no item {name!r}; there are {', '.join(item.name for item in ITEMS)}", next="randpath paper"
+    )
+
+
+def trials(item: Item, scale: Scale, folder: pathlib.Path) -> list[Trial]:
+    """All runs of an item, those of methods that are not there yet left out."""
+    found = []
+    for arm, arguments in (item.small if scale == "small" else item.full).items():
+        recipe, *words = shlex.split(arguments)
+        pairs = list(zip(words[::2], words[1::2]))
+        options = dict(pair for pair in pairs if pair[0] != "--set")
+        settings = tuple(value for word, value in pairs if word == "--set")
+        for seed in item.seeds:
+            method = options.get("--method", "rps")
+            variant: Literal["tuned", "paper"] = "paper" if options.get("--variant") == "paper" else "tuned"
+            if method in METHODS:
+                trial = Trial(arm, recipe, variant, method, settings, seed, folder)
+                name = hashlib.sha256(trial.command.encode()).hexdigest()[:12]
+                found.append(replace(trial, directory=folder / f"{recipe}-{method}-{name}"))
+    return found
+
+
+def absent(item: Item, scale: Scale) -> list[str]:
+    """The methods that an item compares with and that are not in METHODS."""
+    words = [shlex.split(arguments) for arguments in (item.small if scale == "small" else item.full).values()]
+    named = [own[own.index("--method") + 1] for own in words if "--method" in own]
+    return list(dict.fromkeys(method for method in named if method not in METHODS))
+
+
+def measure(trial: Trial, item: Item, scale: Scale) -> Result:
+    """A finished run as a recorded result, with what the paper's figures show of it."""
+    run = read_run(trial.directory)
+    kept = kept_epochs(run)
+    return {
+        **result_of(trial.directory, trial.command),
+        "item": item.name,
+        "scale": scale,
+        "arm": trial.arm,
+        "matrix": [line["accuracy_by_task"] for line in run.tasks],
+        "parameters_by_task": [line["parameters"] for line in run.tasks],
+        "flops_by_task": [line["flops"] for line in run.tasks],
+        "validation": [[line.get("validation") for line in kept.get(k, [])] for k in range(1, len(run.tasks) + 1)],
+    }
+
+
+def recorded_file(root: pathlib.Path, item: Item, scale: Scale) -> pathlib.Path:
+    return root / "docs" / "results" / "paper" / f"{item.name}-{scale}.json"
+
+
+def record(root: pathlib.Path, item: Item, scale: Scale, results: Sequence[Result]) -> pathlib.Path:
+    """Write all results of an item, one a line."""
+    file = recorded_file(root, item, scale)
+    text = "[\n" + ",\n".join(json.dumps(r, sort_keys=True) for r in results) + "\n]\n"
+    checkpoint.replace_file(file, text.encode())
+    return file
+
+
+def recorded(root: pathlib.Path, item: Item, scale: Scale) -> list[Result]:
+    file = recorded_file(root, item, scale)
+    results: list[Result] = json.loads(file.read_text()) if file.exists() else []
+    return results
+
+
+def by_arm(results: Sequence[Result]) -> dict[str, list[Mapping[str, Any]]]:
+    """Arm -> its results, in the order of the item."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        found.setdefault(result["arm"], []).append(result)
+    return found

@@ -1,0 +1,148 @@
+"""An item beside the paper: its picture, its table, its verdict, and docs/paper.md, which holds all of them.
+
+`make tables` writes docs/paper.md and docs/figures/paper/ from the recorded results.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from randpath.paper.items import ITEMS, Item, Scale
+from randpath.paper.rules import decide
+from randpath.paper.run import by_arm, recorded
+from randpath.report.figures import Series, bars, heat_map, line_chart
+from randpath.report.record import Result
+from randpath.report.svg import Figure, standalone
+from randpath.report.svg import scale as colour
+from randpath.storage import checkpoint
+
+Arms = Mapping[str, Sequence[Mapping[str, Any]]]
+
+INTRODUCTION = """\
+# The paper's tables and figures, one by one
+
+Made by `make tables` from the files in `docs/results/paper/`; each run there names its command, seed, commit and
+machine. `randpath paper ITEM` runs what is missing of an item and shows it; `randpath paper` lists them. The scale
+**small** is a stand-in that one CPU core affords (MNIST, or 20 classes of CIFAR-100, few epochs); **full** has the
+paper's settings, for GPUs. Every claim has a rule that was written before its first run
+([src/randpath/paper/items.py](../src/randpath/paper/items.py)). A small run that agrees does not prove the paper's
+numbers, and one that disagrees does not refute them: it says what can be seen at this scale. Candidates are chosen on
+validation images; the authors' code chose its best epoch and path on test images.
+"""
+
+
+def table(item: Item, results: Sequence[Result]) -> list[tuple[str, str, str, str]]:
+    """Arm, seeds, our final accuracy and the paper's, in percent."""
+    found = by_arm(results)
+    rows = []
+    for arm in dict.fromkeys([*found, *item.published]):
+        final = [100 * r["accuracy"][-1] for r in found.get(arm, [])]
+        spread = f" ± {np.std(final, ddof=1):.2f}" if len(final) > 1 else ""
+        ours = f"{np.mean(final):.2f}{spread}" if final else "-"
+        published = f"{100 * item.published[arm]:.2f}" if arm in item.published else "-"
+        rows.append((arm, str(len(final)), ours, published))
+    return rows
+
+
+def picture(item: Item, results: Sequence[Result], scale: Scale) -> str:
+    """Our figure beside the paper's numbers, where it has any; always labelled with its scale."""
+    found = by_arm(results)
+    left = _figure(item, found, f"{item.title}, {scale} scale")
+    columns = [[left]]
+    final = {arm: float(np.mean([r["accuracy"][-1] for r in same])) for arm, same in found.items()}
+    if item.published:
+        arms = list(dict.fromkeys([*final, *item.published]))
+        ours = bars(f"Final accuracy: ours, {scale} scale", list(final), list(final.values()), "accuracy", percent=True)
+        theirs = [arm for arm in arms if arm in item.published]
+        values = [item.published[arm] for arm in theirs]
+        columns.append([ours, bars("Final accuracy: the paper", theirs, values, "accuracy", percent=True)])
+    elif item.picture != "accuracy" or len(found) > 1:
+        columns.append(
+            [bars(f"Final accuracy, {scale} scale", list(final), list(final.values()), "accuracy", percent=True)]
+        )
+    return standalone(columns, f"{item.title}: {scale} scale")
+
+
+def _figure(item: Item, found: Arms, title: str) -> Figure:
+    first = next(iter(found.values()))[0]
+    if item.picture == "matrix":
+        K = len(first["matrix"])
+        rows = [[*row, *[None] * (K - len(row))] for row in first["matrix"]]
+        names = [str(k) for k in range(1, K + 1)]
+        return heat_map(f"{title}, %", rows, (names, names), ("after task", "on task"), percent=True)
+    if item.picture == "convergence":
+        shown = [k for k, curve in enumerate(first["validation"]) if any(v is not None for v in curve)]
+        series = [
+            Series(f"task {k + 1}", list(range(1, len(first["validation"][k]) + 1)), first["validation"][k],
+                   colour=colour(0.15 * len(shown) + 0.6 * k, len(shown)))
+            for k in shown
+        ]  # fmt: skip
+        return line_chart(title, series, "epoch", "validation accuracy", percent=True, height=300)
+    keys = {"parameters": "parameters_by_task", "flops": "flops_by_task", "saturation": "saturation"}
+    labels = {"parameters": "parameters", "flops": "FLOPs of one image", "saturation": "mu_sat"}
+    key = keys.get(item.picture, "accuracy")
+    series = []
+    for arm, same in found.items():
+        columns = list(zip(*(r[key] for r in same)))
+        means = [None if None in column else float(np.mean(column)) for column in columns]
+        edges: tuple[Sequence[float], Sequence[float]] = ((), ())
+        if len(same) > 1 and None not in means:
+            edges = ([min(column) for column in columns], [max(column) for column in columns])
+        series.append(Series(arm, list(range(1, len(means) + 1)), means, *edges))
+    percent, low = key == "accuracy", 0.0 if key != "saturation" else None
+    height = 270 + 16 * (len(series) // 3)
+    return line_chart(
+        title,
+        series,
+        "task",
+        labels.get(item.picture, "accuracy A_k"),
+        percent=percent,
+        y_range=(low, None),
+        height=height,
+    )
+
+
+def verdict(item: Item, results: Sequence[Result]) -> str:
+    """What the rule says of these results; an arm that a rule needs and that is not there is named."""
+    try:
+        return decide(item.rule, by_arm(results))
+    except KeyError as error:
+        return f"it cannot be told: nothing is recorded for {error.args[0]}"
+
+
+def page(root: pathlib.Path) -> dict[pathlib.Path, str]:
+    """docs/paper.md and its pictures, as the recorded results have them."""
+    texts, parts = {}, [INTRODUCTION]
+    for item in ITEMS:
+        parts.append(f"## `{item.name}`: {item.title} ({item.place})\n")
+        parts.append(f"**The paper:** {item.claim}\n\n**The rule:** {item.rule.words}.\n")
+        scales: tuple[Scale, ...] = ("small", "full")
+        there = [scale for scale in scales if recorded(root, item, scale)]
+        for scale in there:
+            results = recorded(root, item, scale)
+            name = f"{item.name}-{scale}.svg"
+            texts[root / "docs" / "figures" / "paper" / name] = picture(item, results, scale)
+            parts.append(f"**Ours, {scale} scale:** {verdict(item, results)}.\n")
+            parts.append(f"![{item.title}, {scale} scale](figures/paper/{name})\n")
+            rows = ["| | seeds | ours, % | the paper, % |", "|---|---|---|---|"]
+            rows += [f"| {' | '.join(row)} |" for row in table(item, results)]
+            parts.append("\n".join(rows) + "\n")
+        if not there:
+            why = f"it needs {item.needs}" if item.needs else f"type `randpath paper {item.name} --record`"
+            parts.append(f"**Ours:** not recorded yet; {why}.\n")
+        if item.differs:
+            parts.append(f"What differs from the paper: {item.differs}\n")
+    return {root / "docs" / "paper.md": "\n".join(parts), **texts}
+
+
+def main() -> None:
+    for file, text in page(pathlib.Path()).items():
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            checkpoint.replace_file(file, text.encode())
+            print(f"renewed: {file}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Path selection by binary tournament: who meets whom, who wins, what it costs."""
+
+import numpy as np
+
+from randpath.learning.method import Work
+from randpath.learning.tournament import mutated
+from randpath.methods.rps import RPS
+from randpath.network.path import Path
+from tests.checks import digest, setting, task
+
+
+def test_a_mutation_moves_a_layer_by_at_most_two_places_with_probability_one_in_l():
+    P = Path.of([[0, 0, 0, 1, 0, 0, 0, 0]] * 4)
+    draw = np.random.default_rng(0)
+    places = np.array([[row.index(True) for row in mutated(P, draw).rows] for _ in range(2000)])
+    assert set(np.unique(places)) == {1, 2, 3, 4, 5}
+    moved = (places != 3).mean()  # a quarter of the layers is drawn, and four of five moves are no standstill
+    assert abs(moved - 0.25 * 0.8) < 0.02
+
+
+def test_a_tournament_trains_at_most_two_paths_per_generation_and_keeps_the_best():
+    method = RPS(setting(), N=4, search="tournament", generations=5)
+    learned = method.learn(task(1, range(3)), Work())
+    candidates = {line["candidate"] for line in learned.epochs}
+    assert 2 < len(candidates) <= 10
+    assert candidates == set(range(len(candidates)))
+    ends = {line["candidate"]: line["validation"] for line in learned.epochs if line["epoch"] == 2}
+    again = RPS(setting(), N=4, search="tournament", generations=5)
+    again.learn(task(1, range(3)), Work())
+    assert digest(again) == digest(method), "the same seed, the same bits"
+    assert max(ends.values()) == best_of(method, task(1, range(3)))
+
+
+def best_of(method: RPS, one) -> float:
+    import torch
+
+    from randpath.metrics import mean_class_accuracy
+
+    q = method.inference()(method.setting.augment.plain(torch.from_numpy(one.val.items)))
+    return mean_class_accuracy(one.val.labels, q.argmax(dim=1).numpy())
+
+
+def test_a_path_that_goes_on_is_not_searched_again():
+    method = RPS(setting(), N=4, search="tournament", generations=3, threshold=1e9)
+    method.learn(task(1, range(2)), Work())
+    P = method.P
+    learned = method.learn(task(2, range(2, 4)), Work())
+    assert P == method.P
+    assert {line["candidate"] for line in learned.epochs} == {0}
