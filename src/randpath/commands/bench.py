@@ -204,10 +204,14 @@ def _recipe(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    here = sys.modules.setdefault(spec.name, module)  # a dataclass looks its module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"the recipe {name} cannot be read: {type(error).__name__}: {error}") from error
+    finally:
+        if here is module:
+            del sys.modules[spec.name]
     return module
 
 
