@@ -93,7 +93,8 @@ class Models(RuleBasedStateMachine):
         return max((n for n in self.shelf if n not in self.damaged), default=0)
 
     def holder(self, state: int) -> int | None:
-        return max((n for n, version in self.shelf.items() if version.state == state), default=None)
+        here = self.now()
+        return max((n for n, version in self.shelf.items() if version.state == state and n <= here), default=None)
 
     def commit(self, version: Version) -> None:
         """A new version on the shelf, made from the one that answers; what nothing leads to is gone."""
@@ -223,11 +224,9 @@ class Models(RuleBasedStateMachine):
         base = self.now()
         now = self.shelf[base]
         code, told = self.type("redo", self.model)
-        self.shelf = {n: known for n, known in self.shelf.items() if n <= base}  # the damaged ones are set aside
         holder = self.holder(now.future[0]) if now.future else None
         if holder is None or holder in self.damaged:
             assert code == 65, told
-            self.damaged &= set(self.shelf)
             return
         self.commit(replace(self.shelf[holder], past=(*now.past, now.state), future=now.future[1:]))
         assert (code, told["version"]) == (0, self.now())
