@@ -48,7 +48,7 @@ def steps(
 ) -> Iterator[dict[str, Any]]:
     """One metrics line per task, those committed by an earlier call first. Each task is one transaction.
 
-    Each line also has "seconds" and "notes", which stay out of metrics.jsonl.
+    Each line also has "seconds", "visits" and "notes", which stay out of metrics.jsonl.
     """
     engine = engine or Serial()
     torch.set_num_threads(experiment.threads)
@@ -62,7 +62,7 @@ def steps(
     if not (directory / "work" / f"task-{committed + 1}").exists():
         checkpoint.discard(directory / "work")  # of a committed task
     for metric, spent in zip(lines["metrics"], lines["times"]):
-        yield {**metric, "seconds": spent["seconds"], "notes": []}
+        yield {**metric, "seconds": spent["seconds"], "visits": spent.get("visits"), "notes": []}
 
     for k in range(committed + 1, stream.num_tasks + 1):
         place = directory / "work" / f"task-{k}"
@@ -87,7 +87,13 @@ def steps(
         checkpoint.save(directory / "checkpoints", f"{k:04d}", state.tensors, documents)
         _write_lines(directory, lines)
         checkpoint.discard(directory / "work")
-        yield {**lines["metrics"][-1], "seconds": lines["times"][-1]["seconds"], "notes": learned.notes}
+        spent = lines["times"][-1]
+        yield {
+            **lines["metrics"][-1],
+            "seconds": spent["seconds"],
+            "visits": spent["visits"],
+            "notes": learned.notes,
+        }
 
 
 def prepare(experiment: Experiment) -> tuple[TaskStream, Method]:

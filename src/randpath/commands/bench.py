@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from randpath.commands.terminal import Bar, Stop, results_table, task_line
+from randpath.commands.watch import Watch
 from randpath.errors import Damaged, Diverged, Stopped, UsageError
 from randpath.storage.lock import lock
 
@@ -157,11 +158,13 @@ def _tasks(
     from randpath.engines.processes import Processes
     from randpath.engines.serial import Serial
 
-    lines: list[dict[str, Any]] = []
     num_tasks = _num_tasks(experiment)
+    watch = Watch(experiment, directory, num_tasks)
+    lines = watch.lines
 
     def tick(done: float) -> None:
-        bar.show(done, f"task {len(lines) + 1} of {num_tasks}")
+        watch.step(done)
+        bar.show(done, lambda: watch.text(done))
         if stop.signal:
             raise Stopped()
 
@@ -170,7 +173,7 @@ def _tasks(
         warnings.showwarning = lambda message, *_: bar.say(f"warning: {message}")
         try:
             for line in steps(experiment, directory, engine=pool or Serial(tick), inexact=inexact, command=command):
-                lines.append(line)
+                watch.committed(line)
                 bar.say(task_line(line, num_tasks))
         except Diverged as error:
             error.kept = f"the {len(lines)} tasks before this one, in {directory}"
@@ -180,6 +183,7 @@ def _tasks(
             bar.say(f"stopped; {len(lines)} tasks are committed, the unfinished one is saved. To go on, type:")
             bar.say(f"  randpath resume {directory}")
         finally:
+            watch.end()
             if pool is not None:
                 pool.close()
     return lines
