@@ -186,4 +186,20 @@ def check_bad_tasks_are_refused_before_the_first_step(make: Make) -> None:
     assert digest(method) == before
 
 
+def check_a_task_that_does_not_follow_is_refused(make: Make) -> None:
+    method = make()
+    first, second, third = tasks(method)
+    method.learn(first, Work())
+    before = digest(method)
+    for odd in (first, third):
+        try:
+            method.learn(odd, Work())
+        except DataError as error:
+            assert f"task {odd.k} does not follow task 1" in str(error), error
+        else:
+            raise AssertionError(f"task {odd.k} after task 1 was not refused")
+    assert digest(method) == before
+    method.learn(second, Work())
+
+
 CHECKS = [function for name, function in list(globals().items()) if name.startswith("check_")]

@@ -14,7 +14,7 @@ from randpath.bench.begin import begin
 from randpath.bench.experiment import Experiment
 from randpath.data import named
 from randpath.data.augment import Augment
-from randpath.data.dataset import Source
+from randpath.data.dataset import Dataset, Source
 from randpath.data.stream import TaskStream
 from randpath.engines.device import check_device
 from randpath.engines.serial import Engine, Serial
@@ -48,7 +48,7 @@ def steps(
 ) -> Iterator[dict[str, Any]]:
     """One metrics line per task, those committed by an earlier call first. Each task is one transaction.
 
-    Each line also has "seconds" and "notes", which stay out of metrics.jsonl.
+    Each line also has "seconds", "visits" and "notes", which stay out of metrics.jsonl.
     """
     engine = engine or Serial()
     torch.set_num_threads(experiment.threads)
@@ -62,7 +62,7 @@ def steps(
     if not (directory / "work" / f"task-{committed + 1}").exists():
         checkpoint.discard(directory / "work")  # of a committed task
     for metric, spent in zip(lines["metrics"], lines["times"]):
-        yield {**metric, "seconds": spent["seconds"], "notes": []}
+        yield {**metric, "seconds": spent["seconds"], "visits": spent.get("visits"), "notes": []}
 
     for k in range(committed + 1, stream.num_tasks + 1):
         place = directory / "work" / f"task-{k}"
@@ -87,7 +87,13 @@ def steps(
         checkpoint.save(directory / "checkpoints", f"{k:04d}", state.tensors, documents)
         _write_lines(directory, lines)
         checkpoint.discard(directory / "work")
-        yield {**lines["metrics"][-1], "seconds": lines["times"][-1]["seconds"], "notes": learned.notes}
+        spent = lines["times"][-1]
+        yield {
+            **lines["metrics"][-1],
+            "seconds": spent["seconds"],
+            "visits": spent["visits"],
+            "notes": learned.notes,
+        }
 
 
 def prepare(experiment: Experiment) -> tuple[TaskStream, Method]:
@@ -124,10 +130,17 @@ def make_method(experiment: Experiment, source: Source) -> Method:
         device=e.device,
         threads=e.threads,
         search_threads=e.search_threads,
-        auxiliary=None if e.auxiliary is None else named.unlabelled(e.auxiliary, source.train.shape),
+        auxiliary=_auxiliary(e, source),
     )
     refuse_unknown(e.options, METHODS[e.method], f"method {e.method}")
     return METHODS[e.method](setting, **e.options)  # type: ignore[call-arg]
+
+
+def _auxiliary(e: Experiment, source: Source) -> Dataset | None:
+    """Pictures of other things, for a method that learns from such."""
+    if e.auxiliary is None or not getattr(METHODS[e.method], "needs_auxiliary", False):
+        return None
+    return named.unlabelled(e.auxiliary, source.train.shape)
 
 
 def evaluate(

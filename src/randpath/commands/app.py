@@ -13,6 +13,7 @@ from randpath.commands.bench import bench, methods, resume
 from randpath.commands.learn import learn, redo, rename, rollback
 from randpath.commands.paper import paper
 from randpath.commands.report import report
+from randpath.commands.table import curves, table
 from randpath.engines import waiting
 from randpath.errors import DiskTrouble, OutOfMemory, RandpathError, UsageError
 
@@ -32,6 +33,8 @@ COMMANDS = (
     report,
     paper,
     methods,
+    table,
+    curves,
 )
 
 LESS = "close other programs, raise the limit (ulimit -v), or ask for less: a smaller batch, width or --budget"

@@ -4,12 +4,15 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from rich import progress as bars
 from rich.console import Console
 from rich.table import Table
+
+BAR = 20  # characters
 
 
 class Stop:
@@ -39,7 +42,7 @@ class Bar:
         self.what = what
         self.console = Console(stderr=True)
         self.bar = bars.Progress(
-            bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn(),
+            bars.TextColumn("{task.description}"), bars.BarColumn(BAR), bars.TaskProgressColumn(),
             bars.TimeRemainingColumn(), console=self.console, transient=True, disable=not self.console.is_terminal,
         )  # fmt: skip
         self.row = self.bar.add_task(what, total=1.0)
@@ -52,14 +55,18 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def show(self, done: float, what: str | None = None) -> None:
+    def show(self, done: float, what: str | Callable[[], str] | None = None) -> None:
         """A share is done, of `what` if that is another thing now; drawn at most ten times a second."""
-        self.what = what or self.what
         now = time.monotonic()
+        if isinstance(what, str):
+            self.what = what
         if now - self.shown < (0.1 if self.console.is_terminal else 30):
             return
         self.shown = now
-        self.bar.update(self.row, completed=done, description=self.what)
+        if callable(what):  # words that cost something are asked for when they are shown
+            self.what = what()
+        room = self.console.width - BAR - 16  # beside the bar, the percentage and the time
+        self.bar.update(self.row, completed=done, description=fitted(self.what, room))
         if not self.console.is_terminal:
             self.say(f"{self.what}: {done:.0%}")
 
@@ -67,9 +74,24 @@ class Bar:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def fitted(text: str, room: int) -> str:
+    """As many of the parts, the first ones, as there is room for.
+
+    >>> fitted("task 2 of 5, epoch 3 of 8, about 4 min left", 30)
+    'task 2 of 5, epoch 3 of 8'
+    """
+    while len(text) > room and ", " in text:
+        text = text.rpartition(", ")[0]
+    return text
+
+
 def task_line(line: dict[str, Any], num_tasks: int) -> str:
     """A finished task, and what there is to note of it."""
     text = f"task {line['k']} of {num_tasks}: accuracy on {len(line['classes'])} classes {line['accuracy']:.2%}, "
+    if line.get("saturation") is not None:
+        text += f"mu_sat {line['saturation']:+.2f}{' (switch)' if line['switched'] else ''}, "
+    if line.get("visits") and line["seconds"]:
+        text += f"{line['visits'] / line['seconds']:,.0f} images/s, "
     return "\n  note: ".join([text + f"{line['seconds']:.1f} s", *line["notes"]])
 
 

@@ -14,7 +14,7 @@ from randpath.bench.experiment import Experiment
 from randpath.learning.train import Training
 from randpath.report import charts
 from randpath.report.html import Section, drawn, page, section, strip, tile
-from randpath.report.reading import Frame, Run, exemplars, frames_of, run_exemplars
+from randpath.report.reading import Frame, Run, exemplars, frames_of, going_on, run_exemplars
 from randpath.report.record import Result, results_of
 from randpath.report.svg import number
 from randpath.settings import declared
@@ -34,7 +34,9 @@ def run_page(run: Run, recorded: pathlib.Path | None = None, live: str = "") -> 
         f"variant {e['variant']}, seed {e['seed']}, {run.num_tasks} tasks, {len(run.document['class_names'])} classes"
     )
     banner = None
-    if not run.finished:
+    if at_work := going_on(run.directory):
+        banner = {"text": f"This run is going on: {at_work}.", "command": ""}
+    elif not run.finished:
         banner = {
             "text": f"This run is unfinished: {len(run.tasks)} of {run.num_tasks} tasks are learned. To go on, type:",
             "command": f"randpath resume {run.directory}",

@@ -1,6 +1,7 @@
 """A run or a model directory, read for a page. It reads only, so that it may look at a run that is going on."""
 
 import pathlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,15 @@ def _sum(values: Sequence[float | None]) -> float | None:
     """None if one is unknown: a task was interrupted, and what was spent before that is not counted."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
+
+
+def going_on(directory: pathlib.Path) -> str:
+    """What a run that is at work says of itself; empty when it has not been heard for a minute."""
+    try:
+        told = checkpoint.read_document(directory / "progress.json")
+        return str(told["text"]) if abs(time.time() - told["time"]) < 60 else ""
+    except (OSError, Damaged, LookupError, TypeError):
+        return ""
 
 
 def is_run(directory: pathlib.Path) -> bool:
