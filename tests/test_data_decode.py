@@ -358,3 +358,16 @@ class TestArraysFromOutside:
 def test_sniffing() -> None:
     for kind in ("png", "jpeg", "webp", "bmp", "ppm"):
         assert sniff(encoded(RGB, kind)) == kind.upper()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK"])
+@pytest.mark.parametrize("size", [(8, 8), (20, 31), (70, 40), (300, 200)])
+@pytest.mark.parametrize("shape", [(8, 8, 3), (16, 12, 1)])
+def test_both_at_once_are_the_same_as_one_by_one(mode, size, shape):
+    from randpath.data.decode import decode_both
+
+    image = Image.fromarray(pixels("both", *size)).convert(mode)
+    data = encoded(image, "jpeg" if mode in ("RGB", "L", "CMYK") else "png")
+    whole, small = decode_both(data, shape)
+    np.testing.assert_array_equal(whole, decode(data, strict=True))
+    np.testing.assert_array_equal(small, decode(data, shape))

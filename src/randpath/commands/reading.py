@@ -12,7 +12,7 @@ from randpath.errors import UsageError
 from randpath.model import versions
 
 if TYPE_CHECKING:
-    from randpath.data.dataset import Dataset, Source
+    from randpath.data.dataset import Source
     from randpath.model.model import Model
 
 Json = Annotated[bool, Parameter(name="--json", negative=())]
@@ -45,27 +45,21 @@ def picture_shape(model: "Model") -> tuple[int, int, int]:
 
 def pictures_in(folder: Path, shape: tuple[int, int, int] | None, skip_bad: bool) -> "Source":
     """The pictures at the model's size; a new model takes 32 x 32, or 64 x 64 where most pictures are larger."""
-    from dataclasses import replace
-
     from randpath.data.folder import load
 
     with Bar(f"looking at {folder}") as bar:
-        size = _size(folder) if shape is None else shape[0]
+        size = _size(folder) if shape is None else 0
         source = load(
-            folder, size=size, test=0.0, skip_bad=skip_bad, tick=lambda done, total: bar.show(done / max(total, 1))
+            folder,
+            size=size,
+            shape=shape,
+            test=0.0,
+            skip_bad=skip_bad,
+            tick=lambda done, total: bar.show(done / max(total, 1)),
         )
         for line in source.skipped:
             bar.say(f"left out: {line}")
-    if shape is None or tuple(shape) == source.train.shape:
-        return source
-    return replace(source, train=_reshaped(source.train, shape), test=_reshaped(source.test, shape))
-
-
-def _reshaped(data: "Dataset", shape: tuple[int, int, int]) -> "Dataset":
-    from randpath.data.dataset import Files
-
-    assert isinstance(data, Files)
-    return data.of_shape(shape)
+    return source
 
 
 def _size(folder: Path) -> int:
