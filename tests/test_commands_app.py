@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from randpath import errors
+from tests.commands import ran
 
 RAISING = """
 import sys
@@ -35,3 +36,32 @@ def test_a_mistake_ends_in_its_sentence_and_its_exit_code(kind):
     done = ended(f"errors.{kind}('what happened', kept='all [of] it', next='do this')")
     assert done.returncode == getattr(errors, kind).exit_code > 1
     assert done.stderr.split("\n") == ["randpath: what happened", "  kept: all [of] it", "  next: do this", ""]
+
+
+@pytest.mark.parametrize("error", ["MemoryError()", 'RuntimeError("DefaultCPUAllocator: can\'t allocate memory")'])
+def test_no_memory_ends_in_a_sentence(error):
+    done = ended(error)
+    assert (done.returncode, "Traceback" in done.stderr) == (71, False)
+    assert "not enough memory" in done.stderr
+
+
+def test_a_recipe_that_leaves_is_told_and_one_with_a_dataclass_is_read(tmp_path):
+    (tmp_path / "leaves.py").write_text("import sys; sys.exit(0)")
+    done = ran("bench", tmp_path / "leaves.py", "--out", tmp_path / "run")
+    assert (done.returncode, "cannot be read: SystemExit: 0" in done.stderr.replace("\n", " ")) == (64, True)
+    (tmp_path / "own.py").write_text(OWN)
+    done = ran("bench", tmp_path / "own.py", "--out", tmp_path / "run")
+    assert (done.returncode, "does not define 'tuned'" in done.stderr) == (64, True)
+    assert "own" not in sys.modules
+
+
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import ClassVar
+@dataclass
+class Options:
+    a: ClassVar[int] = 1
+    b: int = 2
+tuned = Options()
+"""

@@ -221,6 +221,14 @@ def test_rename_costs_no_version_that_could_be_rolled_back_to(model, tmp_path):
     assert "nothing was undone" in run("redo", model, code=65)
 
 
+def test_a_refused_redo_changes_nothing(model):
+    weights = versions.place(model, 2) / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    before = files(model)
+    assert "nothing was undone" in run("redo", model, code=65)
+    assert {**files(model), "lock.json": b""} == {**before, "lock.json": b""}
+
+
 # ---- 10
 
 

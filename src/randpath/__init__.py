@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dataclasses import replace as replace
 
     from randpath.bench.experiment import Experiment as Experiment
+    from randpath.bench.load import load_run as load_run
     from randpath.bench.run import run as run
     from randpath.learning.train import Training as Training
     from randpath.methods import METHODS as METHODS
@@ -44,6 +45,7 @@ _PLACES = {
     "PathNetwork": "randpath.network.layers",
     "Training": "randpath.learning.train",
     "fold": "randpath.network.fold",
+    "load_run": "randpath.bench.load",
     "replace": "dataclasses",  # recipes change an Experiment with it
     "run": "randpath.bench.run",
 }

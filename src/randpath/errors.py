@@ -82,6 +82,12 @@ class WorkerLost(RandpathError):
     exit_code = 70
 
 
+class OutOfMemory(RandpathError):
+    """The machine, or a limit of its user, has no more memory."""
+
+    exit_code = 71
+
+
 class Locked(RandpathError):
     """Another process is working in this directory."""
 

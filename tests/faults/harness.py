@@ -109,6 +109,10 @@ def child(request: dict[str, Any]) -> None:
 
     faults = Faults(request["fault"])
     install(faults)
+    if request["tiny"]:
+        from tests.school import tiny
+
+        tiny().__enter__()
     code = 99
     try:
         cli.main(request["arguments"])
@@ -126,7 +130,7 @@ def child(request: dict[str, Any]) -> None:
 
 def serve() -> None:
     """Fork a child for each line on stdin; answer its id at once and its status at its end."""
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE), str(HERE.parents[1])]
     import tiny
     import torch
 
@@ -151,8 +155,8 @@ def serve() -> None:
 class Server:
     """Starts runs; one at a time."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, place: Path, tiny: bool = False) -> None:
+        self.place, self.tiny = place, tiny  # tiny: tests/school.py
         self.runs = 0
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "harness.py")],
@@ -165,7 +169,7 @@ class Server:
     def start(self, *arguments: str, fault: str = "", counts: Path | None = None) -> int:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        request = {"arguments": arguments, "fault": fault, "output": str(self.place / "output")}
+        request = {"arguments": arguments, "fault": fault, "output": str(self.place / "output"), "tiny": self.tiny}
         request["counts"] = str(counts) if counts else ""
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
@@ -205,7 +209,7 @@ class Server:
 def digest(run: Path) -> dict[str, str]:
     """The SHA-256 of each file of weights, exemplars, paths, metrics and predictions; nothing unfinished may lie about.
 
-    The commits of the checkout that ran it are no result, and may move while the tests run.
+    The commits of the checkout that ran it and the number of its processes are no result, and may change on the way.
     """
     left = [path for path in run.rglob("*") if path.name.startswith(".tmp-") or path.name == "work"]
     assert not left, left
@@ -217,7 +221,9 @@ def digest(run: Path) -> dict[str, str]:
     for path in sorted(files):
         data = path.read_bytes()
         if path.name == "run.json":
-            data = json.dumps({**json.loads(data), "commits": None}, sort_keys=True).encode()
+            document = json.loads(data)
+            document["commits"] = document["experiment"]["processes"] = None
+            data = json.dumps(document, sort_keys=True).encode()
         found[str(path.relative_to(run))] = hashlib.sha256(data).hexdigest()
     return found
 

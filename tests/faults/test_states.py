@@ -4,32 +4,26 @@
 sequence is shrunk, and printed as the commands to type.
 """
 
+import atexit
 import contextlib
-import json
+import functools
 import os
-import shlex
+import random
 import shutil
 import signal
-import tempfile
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, note, settings
+from harness import Server
+from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
-from shim import installed
-from tests.commands import interrupt, ran
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from states import answer, directory, in_this_process, say, try_sequences, wanted
+from tests.commands import interrupt
 from tests.pictures import pixels
 from tests.school import pictures, tiny
 
@@ -45,14 +39,8 @@ POINTERS = (None, b"", b'{"version": 99}', b"\0")
 KEEP = 3
 ASKED = Arrays(np.stack([pixels(f"asked {i}") for i in range(3)]), np.zeros(3, np.int64))
 
-PHASES = [Phase.generate] + [Phase.shrink] * (not os.environ.get("RANDPATH_QUICK"))  # to shrink takes its minutes
-
 Lessons = tuple[tuple[str, tuple[int, ...]], ...]  # what was learned so far: the folders, and their classes' numbers
 ANSWERS: dict[Lessons, bytes] = {}  # the same lessons give the same answers, whatever happened on the way
-
-
-class Killed(BaseException):
-    """The process ends here; nothing may catch it."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +59,7 @@ class Models(RuleBasedStateMachine):
     def begin(self) -> None:
         self.stack = contextlib.ExitStack()
         self.stack.enter_context(tiny())
-        memory = Path("/dev/shm")
-        self.place = Path(tempfile.mkdtemp(prefix="states-", dir=memory if os.access(memory, os.W_OK) else None))
+        self.place = directory()
         self.stack.callback(shutil.rmtree, self.place, ignore_errors=True)
         for name, classes in FOLDERS.items():
             pictures(self.place / name, *classes)
@@ -88,24 +75,17 @@ class Models(RuleBasedStateMachine):
 
     def type(self, *typed: object, killed_at: int = 0) -> tuple[int, dict[str, Any]]:
         """Type a command; killed: code -9. What it answers otherwise."""
-        note(f"randpath {shlex.join(map(str, typed))}" + f"   # killed at file operation {killed_at}" * bool(killed_at))
-        return self.process(*typed, "--json", killed_at=killed_at)
+        say(*typed, killed_at=killed_at)
+        code, out = self.process(*typed, "--json", killed_at=killed_at)
+        return code, answer(out)
 
-    def process(self, *typed: object, killed_at: int) -> tuple[int, dict[str, Any]]:
-        left = killed_at
+    def process(self, *typed: object, killed_at: int) -> tuple[int, str]:
+        return in_this_process(*typed, killed_at=killed_at)[:2]
 
-        def strike(name: str, args: tuple[Any, ...]) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Killed
-
-        with installed(strike):
-            try:
-                done = ran(*typed)
-            except Killed:
-                return -signal.SIGKILL, {}
-        return done.returncode, json.loads(done.stdout)
+    def stopped(self, *typed: object) -> tuple[int, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, 3, signal.SIGINT)
+            return in_this_process(*typed)[:2]
 
     # ---- the simple model
 
@@ -113,7 +93,8 @@ class Models(RuleBasedStateMachine):
         return max((n for n in self.shelf if n not in self.damaged), default=0)
 
     def holder(self, state: int) -> int | None:
-        return max((n for n, version in self.shelf.items() if version.state == state), default=None)
+        here = self.now()
+        return max((n for n, version in self.shelf.items() if version.state == state and n <= here), default=None)
 
     def commit(self, version: Version) -> None:
         """A new version on the shelf, made from the one that answers; what nothing leads to is gone."""
@@ -173,28 +154,33 @@ class Models(RuleBasedStateMachine):
         code, told = self.type("learn", self.model, self.place / folder, "--epochs", 1, killed_at=n)
         if code == 0:
             self.learned(folder, untold, code, told)
-            return
-        assert code == -signal.SIGKILL
+        else:
+            assert code == -signal.SIGKILL, told
+            self.old_or_new(base, None if folder == untold else new)
+
+    @rule(folder=st.sampled_from(sorted(FOLDERS)))
+    def learn_stopped(self, folder: str) -> None:
+        base, new, untold = self.now(), self.taught(folder), self.untold()
+        note("# Ctrl-C while it learns:")
+        typed = ("learn", self.model, self.place / folder, "--epochs", 1)
+        say(*typed)
+        code, out = self.stopped(*typed, "--json")
+        if code == 0:
+            self.learned(folder, untold, code, answer(out))
+        else:
+            assert (code, answer(out).get("error")) in ((130, "interrupted"), (130, None), (-signal.SIGINT, None)), out
+            self.old_or_new(base, None if folder == untold else new)
+
+    def old_or_new(self, base: int, new: Version | None) -> None:
+        """After a sudden end: the new version is there whole or not at all."""
         there = versions.kept(self.model)
-        if folder != untold and base + 1 in there and is_good(self.model, base + 1):  # it was killed after its commit
+        if new is not None and base + 1 in there and is_good(self.model, base + 1):
             self.shelf = {n: known for n, known in self.shelf.items() if n <= base} | {base + 1: new}
             self.damaged.discard(base + 1)
         # What was to be removed may be there still, and what was set aside is gone.
         self.shelf = {n: known for n, known in self.shelf.items() if n in there}
         self.damaged &= set(there)
         self.pointer_is_odd = bool(there) and bool(versions._odd_pointer(self.model, there[-1]))
-
-    @rule(folder=st.sampled_from(sorted(FOLDERS)))
-    def learn_stopped(self, folder: str) -> None:
-        untold = self.untold()
-        with pytest.MonkeyPatch.context() as patch:
-            interrupt(patch, 3, signal.SIGINT)
-            note("# Ctrl-C at the third step:")
-            code, told = self.type("learn", self.model, self.place / folder, "--epochs", 1)
-        if code == 0:
-            self.learned(folder, untold, code, told)
-        else:
-            assert (code, told["error"], folder == untold) == (130, "interrupted", False)
 
     @precondition(lambda self: self.now())
     @rule(c=st.integers(0, 9), new=st.sampled_from(NAMES))
@@ -238,11 +224,9 @@ class Models(RuleBasedStateMachine):
         base = self.now()
         now = self.shelf[base]
         code, told = self.type("redo", self.model)
-        self.shelf = {n: known for n, known in self.shelf.items() if n <= base}  # the damaged ones are set aside
         holder = self.holder(now.future[0]) if now.future else None
         if holder is None or holder in self.damaged:
             assert code == 65, told
-            self.damaged &= set(self.shelf)
             return
         self.commit(replace(self.shelf[holder], past=(*now.past, now.state), future=now.future[1:]))
         assert (code, told["version"]) == (0, self.now())
@@ -326,12 +310,35 @@ def is_good(model: Path, number: int) -> bool:
     return True
 
 
-def try_sequences(machine: Callable[[], RuleBasedStateMachine], number: int, **more: Any) -> None:
-    ours = settings(
-        max_examples=number, stateful_step_count=12, deadline=None, database=None,
-        suppress_health_check=list(HealthCheck), phases=PHASES, **more,
-    )  # fmt: skip
-    run_state_machine_as_test(machine, settings=ours)
+class Processes(Models):
+    """The same, each command a process of its own, ended by real signals."""
+
+    def process(self, *typed: object, killed_at: int) -> tuple[int, str]:
+        server = school()
+        return server.do(*map(str, typed), fault=f"kill@any:{killed_at}" if killed_at else ""), server.output()
+
+    def stopped(self, *typed: object) -> tuple[int, str]:
+        server = school()
+        pid = server.start(*map(str, typed))
+        time.sleep(random.Random(len(self.shelf)).uniform(0.0, 1.0))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
+        return server.wait(), server.output()
+
+    @precondition(lambda self: self.now())
+    @rule()
+    def export(self) -> None:
+        code, told = self.type("export", self.model, self.place / "model.onnx")
+        assert (code, told["classes"]) == (0, len(self.shelf[self.now()].classes)), told
+
+
+@functools.cache
+def school() -> Server:
+    """One server for all sequences: it has imported torch."""
+    server = Server(directory(), tiny=True)
+    atexit.register(shutil.rmtree, server.place, ignore_errors=True)
+    atexit.register(server.close)
+    return server
 
 
 def test_10_sequences_on_a_model() -> None:
@@ -340,4 +347,9 @@ def test_10_sequences_on_a_model() -> None:
 
 @pytest.mark.states
 def test_500_sequences_on_a_model() -> None:
-    try_sequences(Models, int(os.environ.get("RANDPATH_STATES", 500)))
+    try_sequences(Models, wanted(500))
+
+
+@pytest.mark.states
+def test_25_sequences_of_real_processes_on_a_model() -> None:
+    try_sequences(Processes, wanted(25))

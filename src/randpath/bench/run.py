@@ -14,7 +14,7 @@ from randpath.bench.begin import begin
 from randpath.bench.experiment import Experiment
 from randpath.data import named
 from randpath.data.augment import Augment
-from randpath.data.dataset import Source
+from randpath.data.dataset import Dataset, Source
 from randpath.data.stream import TaskStream
 from randpath.engines.device import check_device
 from randpath.engines.serial import Engine, Serial
@@ -130,10 +130,17 @@ def make_method(experiment: Experiment, source: Source) -> Method:
         device=e.device,
         threads=e.threads,
         search_threads=e.search_threads,
-        auxiliary=None if e.auxiliary is None else named.unlabelled(e.auxiliary, source.train.shape),
+        auxiliary=_auxiliary(e, source),
     )
     refuse_unknown(e.options, METHODS[e.method], f"method {e.method}")
     return METHODS[e.method](setting, **e.options)  # type: ignore[call-arg]
+
+
+def _auxiliary(e: Experiment, source: Source) -> Dataset | None:
+    """Pictures of other things, for a method that learns from such."""
+    if e.auxiliary is None or not getattr(METHODS[e.method], "needs_auxiliary", False):
+        return None
+    return named.unlabelled(e.auxiliary, source.train.shape)
 
 
 def evaluate(

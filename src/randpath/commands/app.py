@@ -13,8 +13,9 @@ from randpath.commands.bench import bench, methods, resume
 from randpath.commands.learn import learn, redo, rename, rollback
 from randpath.commands.paper import paper
 from randpath.commands.report import report
+from randpath.commands.table import curves, table
 from randpath.engines import waiting
-from randpath.errors import DiskTrouble, RandpathError, UsageError
+from randpath.errors import DiskTrouble, OutOfMemory, RandpathError, UsageError
 
 COMMANDS = (
     learn,
@@ -32,7 +33,11 @@ COMMANDS = (
     report,
     paper,
     methods,
+    table,
+    curves,
 )
+
+LESS = "close other programs, raise the limit (ulimit -v), or ask for less: a smaller batch, width or --budget"
 
 app = cyclopts.App(
     name="randpath",
@@ -61,6 +66,11 @@ def main(arguments: list[str] | None = None) -> None:
     except RandpathError as error:
         _print_error(error, as_json)
         code = error.exit_code
+    except (MemoryError, RuntimeError) as error:  # torch says it with a RuntimeError
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        _print_error(OutOfMemory("there is not enough memory", kept="what was committed before", next=LESS), as_json)
+        code = OutOfMemory.exit_code
     except OSError as error:  # a folder that may not be read, a disk that fails: the machine's trouble, not a bug
         _print_error(DiskTrouble(str(error), where=str(error.filename or "")), as_json)
         code = DiskTrouble.exit_code

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
+from randpath.commands.cells import many
 from randpath.commands.terminal import Bar, Stop, results_table, task_line
 from randpath.commands.watch import Watch
 from randpath.errors import Damaged, Diverged, Stopped, UsageError
@@ -31,8 +32,12 @@ def bench(
     record: bool = False,
     skip_bad: bool = False,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
+    methods: str | None = None,
+    seeds: str | None = None,
+    grid: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    jobs: int = 1,
 ) -> int:
-    """Run a recipe: learn its tasks one after another, testing after each.
+    """Run a recipe: learn its tasks one after another, testing after each. Or run it many times, for a table.
 
     Parameters
     ----------
@@ -52,9 +57,24 @@ def bench(
         Leave out the faulty files of a folder of pictures; the run lists them in skipped.json.
     set_
         Change one setting, e.g. --set training.epochs=10 --set options.threshold=2
+    methods
+        Several methods, e.g. rps,gem,joint or all; each run has a directory of its own below --out.
+    seeds
+        Several seeds, e.g. 0,1,2
+    grid
+        Several values of a setting, e.g. --grid options.gamma=1,2.5 --grid memory=500,2000
+    jobs
+        How many of these runs go on at once.
     """
     _check_recipe(recipe)
     name = Path(recipe).stem
+    if methods or seeds or grid:
+        results = _results_file(name) if record else None
+        root = out or Path("runs") / f"{name}-{variant}"
+        settings = (*set_, "skip_bad=true") if skip_bad else set_
+        return many(
+            recipe, variant, methods or method or "rps", seeds or str(seed), settings, grid, root, jobs, results
+        )
     directory = out or Path("runs") / f"{name}-{method or 'rps'}-{variant}-{seed}"
     if (directory / "experiment.json").exists():
         raise UsageError(
@@ -64,11 +84,11 @@ def bench(
         _results_file(name)
     if skip_bad:
         set_ = (*set_, "skip_bad=true")
-    settings = "".join(f" --set {shlex.quote(setting)}" for setting in set_)
+    typed_settings = "".join(f" --set {shlex.quote(setting)}" for setting in set_)
     if method is None and not recipe.endswith(".py"):  # whose own method may be another one
         method = "rps"
     typed = f" --method {method}" if method else ""
-    command = f"randpath bench {recipe} --variant {variant}{typed} --seed {seed}{settings}"
+    command = f"randpath bench {recipe} --variant {variant}{typed} --seed {seed}{typed_settings}"
     return _run(lambda: _experiment(recipe, variant, method, seed, set_), directory, command, record)
 
 
@@ -208,10 +228,14 @@ def _recipe(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    here = sys.modules.setdefault(spec.name, module)  # a dataclass looks its module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"the recipe {name} cannot be read: {type(error).__name__}: {error}") from error
+    finally:
+        if here is module:
+            del sys.modules[spec.name]
     return module
 
 

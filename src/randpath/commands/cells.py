@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from randpath.bench.cells import Cell, typed
+from randpath.bench.cells import Cell, cells, typed
+from randpath.errors import UsageError
 
 
 @dataclass
@@ -20,6 +21,26 @@ class Running:
     directory: pathlib.Path
     process: subprocess.Popen[bytes]
     log: IO[bytes]
+
+
+def many(
+    recipe: str,
+    variant: str,
+    methods: str,
+    seeds: str,
+    settings: Sequence[str],
+    grid: Sequence[str],
+    root: pathlib.Path,
+    jobs: int,
+    results: pathlib.Path | None,
+) -> int:
+    """Methods x seeds x grid."""
+    from randpath.methods import METHODS
+
+    if jobs < 1:
+        raise UsageError(f"--jobs must be at least 1, got {jobs}")
+    todo = cells(methods, list(METHODS), seeds, settings, grid)
+    return run_cells(todo, recipe, variant, root, jobs, results)
 
 
 def run_cells(

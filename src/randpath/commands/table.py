@@ -4,9 +4,6 @@ import pathlib
 from collections import defaultdict
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from randpath import metrics
 from randpath.errors import UsageError
 
@@ -19,17 +16,17 @@ def table(*runs: pathlib.Path) -> int:
     runs
         Run directories that `bench` made; an unfinished one is refused, other files are passed over.
     """
-    shown = Table("method", "variant", "changed", "n", "final, %", "average, %", "forgetting, %", "MB", "CPU s")
+    rows = [["method", "variant", "changed", "n", "final, %", "average, %", "forgetting, %", "MB", "CPU s"]]
     for (method, variant, changed), same in grouped(runs).items():
         cost = [sum(r["cpu_seconds"]) for r in same if None not in r["cpu_seconds"]]
         forgotten = [r["forgetting"] for r in same if r["forgetting"] is not None]
-        shown.add_row(
+        rows.append([
             method, variant, changed, str(len(same)),
             percent([r["accuracy"][-1] for r in same]), percent([r["average"] for r in same]),
             percent(forgotten) if forgotten else "-", f"{mean([r['megabytes'] for r in same]):.1f}",
             f"{mean(cost):.0f}" if cost else "-",
-        )  # fmt: skip
-    Console().print(shown)
+        ])  # fmt: skip
+    print(aligned(rows))
     return 0
 
 
@@ -43,12 +40,26 @@ def curves(*runs: pathlib.Path) -> int:
     """
     groups = grouped(runs)
     tasks = max(r["num_tasks"] for same in groups.values() for r in same)
-    shown = Table("method", "variant", "changed", "n", *(f"A_{k}" for k in range(1, tasks + 1)))
+    rows = [["method", "variant", "changed", "n", *(f"A_{k}" for k in range(1, tasks + 1))]]
     for (method, variant, changed), same in groups.items():
         by_task = zip(*(r["accuracy"] for r in same))
-        shown.add_row(method, variant, changed, str(len(same)), *(percent(list(values)) for values in by_task))
-    Console().print(shown)
+        rows.append([method, variant, changed, str(len(same)), *(percent(list(values)) for values in by_task)])
+    print(aligned(rows))
     return 0
+
+
+def aligned(rows: list[list[str]]) -> str:
+    """As Markdown, the columns below each other.
+
+    >>> print(aligned([["n", "final"], ["3", "97.5"]]))
+    | n | final |
+    |---|-------|
+    | 3 | 97.5  |
+    """
+    rows = [row + [""] * (len(rows[0]) - len(row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
 def grouped(runs: tuple[pathlib.Path, ...]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:

@@ -36,6 +36,7 @@ class Plain:
     cumulative: ClassVar[bool] = False
     replays: ClassVar[bool] = False  # whether it keeps exemplars, within the memory's budget
     needs_exemplars: ClassVar[bool] = False  # whether it cannot do without them
+    needs_auxiliary: ClassVar[bool] = False  # whether it learns from pictures of other things
     warning: ClassVar[str] = ""  # what a user should know before trusting it, said once
 
     setting: Setting

@@ -5,6 +5,7 @@ Zhang et al., Class-incremental learning via deep model consolidation, WACV 2020
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ class DMC(Plain):
     L_dd = mean over classes of (q - target)^2, the targets the two teachers' logits, each less its mean. No picture of
     the tasks is shown to the student, which starts from the old network.
     """
+
+    needs_auxiliary: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

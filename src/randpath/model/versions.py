@@ -130,7 +130,7 @@ def line(directory: Path, version: int) -> Line:
 
 def before(directory: Path, version: int) -> list[int]:
     """The versions that hold the states before this one, oldest first."""
-    holding = _holding(directory)
+    holding = _holding(directory, version)
     return [holding[state] for state in line(directory, version).past if state in holding]
 
 
@@ -164,10 +164,9 @@ def save(
     work: str = "",
 ) -> int:
     """Commit a new version, made from the good version `base` (0: none); the last `keep` states stay."""
-    drop_above(directory, base)
     past: tuple[int, ...] = ()
     if base:
-        holding, now = _holding(directory), line(directory, base)
+        holding, now = _holding(directory, base), line(directory, base)
         past = (*(state for state in now.past if state in holding), now.state)
     number = base + 1
     here = Line(number, past[max(0, len(past) - max(keep, 1) + 1) :], (), work)
@@ -182,7 +181,7 @@ def rollback(directory: Path, read: Callable[[Saved], object], tell: Callable[[s
         drop_above(directory, base)
         finish(directory, base)
         return newest, base, base
-    now, holding = line(directory, base), _holding(directory)
+    now, holding = line(directory, base), _holding(directory, base)
     for i, state in reversed(list(enumerate(now.past))):
         try:
             saved = load(directory, holding[state])
@@ -203,8 +202,7 @@ def rollback(directory: Path, read: Callable[[Saved], object], tell: Callable[[s
 def redo(directory: Path, read: Callable[[Saved], object], tell: Callable[[str], object]) -> tuple[int, int]:
     """Commit again what was undone last; the new version, and which one it repeats."""
     base, _ = newest_good(directory, read, tell)
-    drop_above(directory, base)
-    now, holding = line(directory, base), _holding(directory)
+    now, holding = line(directory, base), _holding(directory, base)
     if not now.future or now.future[0] not in holding:
         raise DataError(f"nothing was undone in {directory}", where=str(directory))
     saved = load(directory, holding[now.future[0]])
@@ -213,7 +211,7 @@ def redo(directory: Path, read: Callable[[Saved], object], tell: Callable[[str],
 
 
 def _repeat(directory: Path, base: int, saved: Saved, here: Line) -> tuple[int, int]:
-    old = _holding(directory)[here.state]
+    old = _holding(directory, base)[here.state]
     # Links cost nothing and are no risk here: the version that has the files now is pruned in this same step.
     _commit(directory, base + 1, saved.tensors, saved.documents["model"], here, link=place(directory, old))
     return base + 1, old
@@ -230,6 +228,7 @@ def _commit(
     if number >= MOST:
         raise DataError(f"{directory} has had {MOST:,} versions, the most there can be", where=str(directory))
     documents = {"model": document, "line": asdict(here)}
+    drop_above(directory, number - 1)
     checkpoint.save(directory / "versions", f"{number:06d}", tensors, documents, link=link)
     finish(directory, number)
 
@@ -238,7 +237,7 @@ def finish(directory: Path, number: int) -> None:
     """What follows a commit, and is made up for after a crash: the pointer, and no version that nothing leads to."""
     if _pointer(directory) != number:
         checkpoint.write_document(directory / POINTER, {"version": number})
-    here, holding = line(directory, number), _holding(directory)
+    here, holding = line(directory, number), _holding(directory, number)
     wanted = {holding[state] for state in (here.state, *here.past, *here.future) if state in holding}
     checkpoint.prune(directory / "versions", 0, [f"{n:06d}" for n in {*wanted, number}])
 
@@ -250,10 +249,10 @@ def drop_above(directory: Path, version: int) -> None:
             checkpoint.set_aside(place(directory, number))
 
 
-def _holding(directory: Path) -> dict[int, int]:
-    """For each state the newest version that holds it."""
+def _holding(directory: Path, newest: int) -> dict[int, int]:
+    """For each state the newest version that holds it, up to the one that answers."""
     found = {}
-    for number in kept(directory):
+    for number in [number for number in kept(directory) if number <= newest]:
         try:
             found[line(directory, number).state] = number
         except Damaged:

@@ -1,0 +1,121 @@
+"""Many runs of a recipe: which, where, again; as a table, as curves, and loaded into Python."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from randpath import load_run
+from randpath.bench.cells import NAMED, Cell, cells
+from randpath.bench.experiment import Experiment
+from randpath.bench.run import run
+from randpath.commands.table import curves, table
+from randpath.data import named
+from randpath.errors import UsageError
+from randpath.learning.train import Training
+from randpath.methods import METHODS
+from tests.made_runs import made_run
+
+RECIPE = """
+from randpath import Experiment, Training, replace
+paper = Experiment("digits", (4, 3, 3), backbone="mlp", width=16, modules=2, memory=60, padding=1,
+                   training=Training(epochs=1, batch=64), options={"N": 1})
+tuned = replace(paper, variant="tuned")
+"""
+
+
+def test_all_is_every_method_and_every_named_variant():
+    every = cells("all", list(METHODS), "0,1")
+    assert len(every) == 2 * (len(METHODS) + len(NAMED))
+    genetic = next(cell for cell in every if cell.name == "genetic")
+    assert genetic.arguments("mnist_5", "paper") == [
+        "bench", "mnist_5", "--variant", "paper", "--method", "rps", "--seed", "0",
+        "--set", "options.search=tournament",
+    ]  # fmt: skip
+
+
+def test_a_grid_is_crossed_and_names_its_directory():
+    made = cells("gem", ["gem"], "3", ["padding=1"], ["memory=50,100", "options.margin=0,0.5"])
+    assert [cell.directory for cell in made] == [
+        "gem-3-padding=1-memory=50-options.margin=0",
+        "gem-3-padding=1-memory=50-options.margin=0.5",
+        "gem-3-padding=1-memory=100-options.margin=0",
+        "gem-3-padding=1-memory=100-options.margin=0.5",
+    ]
+    assert Cell("gem", 0, ("dataset=folder:/a b",)).directory == "gem-0-dataset=folder__a_b"
+
+
+@pytest.mark.parametrize(
+    ("methods", "seeds", "grid", "says"),
+    [
+        ("gme", "0", [], "there is no method 'gme'"),
+        ("gem", "0;1", [], "whole numbers"),
+        ("gem", "0", ["memory"], "key=value"),
+    ],
+)
+def test_a_slip_is_named_before_anything_runs(methods, seeds, grid, says):
+    with pytest.raises(UsageError, match=says):
+        cells(methods, ["gem"], seeds, grid=grid)
+
+
+def bench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "randpath", "bench", "tiny.py", "--variant", "paper", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_failing_cell_is_named_and_the_others_finish_and_a_second_call_runs_only_what_is_left(tmp_path):
+    (tmp_path / "tiny.py").write_text(RECIPE)
+    first = bench(tmp_path, "--methods", "finetune,dmc,joint", "--seeds", "0", "--out", "runs", "--jobs", "2")
+    assert first.returncode == UsageError.exit_code, first.stdout + first.stderr
+    assert "2 of 3 runs are finished" in first.stdout
+    assert "not dmc-0 (exit" in first.stdout
+    assert "pictures of other things" in first.stdout
+    again = bench(tmp_path, "--methods", "finetune,joint", "--seeds", "0", "--out", "runs")
+    assert again.returncode == 0
+    assert again.stdout.count("was finished before") == 2
+    shown = subprocess.run(
+        [sys.executable, "-m", "randpath", "table", "runs/finetune-0", "runs/joint-0", "runs/joint-0.txt"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.index("joint") < shown.stdout.index("finetune"), "the best first"
+
+
+def test_a_table_has_mean_deviation_and_n_and_refuses_an_unfinished_run(tmp_path, capsys):
+    runs = [made_run(tmp_path / str(seed), seed=seed) for seed in range(3)]
+    assert table(*runs) == 0
+    assert "±" in capsys.readouterr().out
+    assert curves(*runs) == 0
+    assert "A_3" in capsys.readouterr().out
+    half = made_run(tmp_path / "half", learned=1)
+    for command in (table, curves):
+        with pytest.raises(UsageError, match="not finished"):
+            command(*runs, half)
+    with pytest.raises(UsageError, match="no run directory"):
+        table(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["rps", "rehearsal"])
+def test_a_run_is_loaded_with_its_weights(tmp_path, method):
+    experiment = Experiment(
+        "digits", (4, 3, 3), recipe="tiny", method=method, backbone="mlp", width=16, modules=2, memory=60, padding=1,
+        training=Training(epochs=2, batch=64), options={"N": 1} if method == "rps" else {},
+    )  # fmt: skip
+    matrix = run(experiment, tmp_path)
+    loaded = load_run(tmp_path)
+    assert loaded.experiment == experiment
+    assert loaded.matrix == matrix
+    assert loaded.summary()["final"] == loaded.accuracy[-1]
+    assert loaded.confusion().sum() == 450
+    assert np.trace(loaded.confusion()) / 450 == pytest.approx(loaded.accuracy[-1])
+    assert (loaded.paths[-1] is None) == (method != "rps")
+    images = named.load("digits").test.items[:7]
+    features = loaded.features(images)
+    assert features.shape == (7, 16)
+    q = loaded.method.inference().head(torch.from_numpy(features))
+    assert q.shape == (7, 10)
+    with pytest.raises(UsageError, match="not a run directory"):
+        load_run(tmp_path / "nothing")
