@@ -167,3 +167,20 @@ def test_reading_changes_nothing(tmp_path):
     page_of((run,))
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
     assert read_run(run).finished
+
+
+def test_event_files_are_read_by_tensorboard(tmp_path, capsys):
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="pip install tensorboard"
+    )
+    run = made_run(tmp_path, learned=2)
+    assert report(run, tensorboard=True) == 0
+    assert "tensorboard --logdir" in capsys.readouterr().out
+    first = sorted((run / "tensorboard").iterdir())
+    assert len(first) == 2
+    found = accumulator.EventAccumulator(str(run / "tensorboard"))
+    found.Reload()
+    lines = checkpoint.read_lines(run / "metrics.jsonl")
+    read = [(event.step, pytest.approx(event.value, abs=1e-6)) for event in found.Scalars("task/accuracy")]
+    assert read == [(line["k"], line["accuracy"]) for line in lines]
+    assert len(found.Scalars("validation/task_1_candidate_3")) == 3
