@@ -11,6 +11,7 @@ import pytest
 
 from randpath.commands.report import page_of, report
 from randpath.errors import Damaged, UsageError
+from randpath.report.events import _masked
 from randpath.report.live import server
 from randpath.report.reading import frames, read_run
 from randpath.storage import checkpoint
@@ -167,6 +168,24 @@ def test_reading_changes_nothing(tmp_path):
     page_of((run,))
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
     assert read_run(run).finished
+
+
+def test_event_files_are_whole_records_and_are_written_once(tmp_path):
+    run = made_run(tmp_path, learned=2)
+    page_of((run,), tensorboard=True)
+    files = sorted((run / "tensorboard").iterdir())
+    assert len(files) == 2
+    for file in files:
+        data, records = file.read_bytes(), 0
+        while data:
+            length = int.from_bytes(data[:8], "little")
+            assert int.from_bytes(data[8:12], "little") == _masked(data[:8])
+            assert int.from_bytes(data[12 + length : 16 + length], "little") == _masked(data[12 : 12 + length])
+            data, records = data[16 + length :], records + 1
+        assert records > 10
+    before = [file.stat().st_mtime_ns for file in files]
+    page_of((run,), tensorboard=True)
+    assert [file.stat().st_mtime_ns for file in files] == before
 
 
 def test_event_files_are_read_by_tensorboard(tmp_path, capsys):
