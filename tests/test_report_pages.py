@@ -13,6 +13,7 @@ from randpath.commands.report import page_of, report
 from randpath.errors import Damaged, UsageError
 from randpath.report.events import _masked
 from randpath.report.live import server
+from randpath.report.pages import rivals
 from randpath.report.reading import frames, read_run
 from randpath.storage import checkpoint
 from tests.made_runs import made_run
@@ -55,6 +56,19 @@ def test_a_run_killed_half_way_reports_what_it_has_and_says_so(tmp_path):
     assert "nothing to show" in text
     (tmp_path / "begun" / "metrics.jsonl").unlink()
     assert "0 of 3 tasks" in page_of((tmp_path / "begun",))
+
+
+def test_rivals_stand_beside_a_run_where_their_results_are_recorded(tmp_path):
+    run = read_run(made_run(tmp_path / "run"))
+    own = {"variant": "paper", "num_tasks": 3, "class_order": run.document["class_order"], "data_fingerprint": "0" * 64}
+    old = {name: value for name, value in run.experiment["training"].items() if name != "first_lr"}  # came later
+    results = [
+        {**own, "method": "finetune", "accuracy": [1.0, 0.5, 0.3], "experiment": {"training": old}},
+        {**own, "method": "joint", "accuracy": [1.0, 0.9, 0.9], "experiment": {"training": {**old, "epochs": 1}}},
+    ]
+    checkpoint.write_document(tmp_path / "results" / "made.json", results)
+    assert rivals(run, tmp_path / "results") == {"fine-tuning, recorded, n = 1": [[1.0, 0.5, 0.3]]}
+    assert rivals(run, None) == {}
 
 
 def test_runs_side_by_side_are_grouped_by_what_differs_but_the_seed(tmp_path):

@@ -4,6 +4,7 @@ import pathlib
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,13 +61,14 @@ def rivals(run: Run, folder: pathlib.Path | None) -> dict[str, list[list[float]]
 
 
 def _comparable(run: Run, r: Result) -> bool:
-    same = ("class_order", "data_fingerprint")
-    e = r.get("experiment", {})
+    """Whether a recorded result has the data, tasks and training of a run."""
+    now, then = run.experiment["training"], r.get("experiment", {}).get("training", {})
+    defaults = asdict(Training())  # a setting that is newer than a record was at its default
     return (
-        all(r[key] == run.document[key] for key in same)
+        all(r[key] == run.document[key] for key in ("class_order", "data_fingerprint"))
         and r["variant"] == run.experiment["variant"]
         and r["num_tasks"] == run.num_tasks
-        and e.get("training") == run.experiment["training"]
+        and {**defaults, **then} == {**defaults, **now}
     )
 
 
