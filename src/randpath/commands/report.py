@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from randpath.errors import UsageError
+from randpath.errors import UsageError, as_typed
 
 
 def report(
@@ -33,7 +33,7 @@ def report(
     if not directories:
         raise UsageError("report which run or model?", next="randpath report RUN   (or several, or a MODEL)")
     if out is not None and out.is_dir():
-        raise UsageError(f"{out} is a directory", next=f"randpath report {directories[0]} --out {out / 'report.html'}")
+        raise UsageError(f"{out} is a directory", next=as_typed("report", directories[0], "--out", out / "report.html"))
     if live:
         from randpath.report.live import serve
 
