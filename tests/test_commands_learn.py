@@ -96,7 +96,10 @@ def test_evaluate(grown, pictures, tmp_path):
     png_folder(tmp_path / "more", pictures, range(15, 18), 2)
     told = run_json("evaluate", grown / "model", tmp_path / "more", code=65)
     assert pictures[1][16] in told["error"]
-    assert "randpath learn" in told["next"]
+    assert "from other pictures than you test it on" in told["next"]  # not: learn the test set
+    known = run_json("evaluate", grown / "model", tmp_path / "more", "--known-only")
+    assert set(known["by_class"]) == {pictures[1][15]}
+    assert sum(n for row in known["confusion"].values() for n in row.values()) == 2
 
 
 def test_predict(grown, pictures):
@@ -149,7 +152,9 @@ def test_pictures_of_seen_classes_are_counted_aloud(grown, pictures, tmp_path):
     assert "6 pictures are of classes seen before" in said
     assert f"version 4: {pictures[1][16]}" in said
     assert f"to undo: randpath rollback {model}" in said
-    assert "capacity: mu_sat" in said
+    assert "capacity: there is room" in said or "capacity: the present modules are full" in said
+    assert "mu_sat" not in said
+    assert "mu_sat" in run("info", model)
     assert versions.kept(model) == [2, 3, 4]
     png_folder(tmp_path / "again", pictures, range(2), 6, start=80)
     said = run("learn", model, tmp_path / "again", "--epochs", 1, "--keep", 1)

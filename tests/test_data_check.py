@@ -126,8 +126,9 @@ def test_forty_of_forty(tmp_path: Path) -> None:
     assert not missed
     assert len(found) == 41, [str(f) for f in found if f.where not in planted]  # the twins of train/ are in test/ too
     assert state(tmp_path) == before, "nothing is changed"
-    lines = render(found)
-    assert lines[-1] == f"{sum(f.severe for f in found)} faults, {sum(not f.severe for f in found)} cautions"
+    lines = render(found, 12, 3)
+    counts = f"{sum(f.severe for f in found)} faults, {sum(not f.severe for f in found)} cautions"
+    assert lines[-1] == f"12 pictures of 3 classes: {counts}"
     assert all(line.isprintable() for line in lines)
 
 
@@ -143,7 +144,7 @@ def test_a_good_folder_has_no_fault(tmp_path: Path) -> None:
     assert [(f.kind, f.severe) for f in faults] == [("duplicate", False)], "a link inside is a second copy"
     (tmp_path / "Käfer" / "link.png").unlink()
     assert check(tmp_path) == []
-    assert render([]) == ["no faults"]
+    assert render([], 2, 1) == ["2 pictures of 1 class: no faults"]
 
 
 def test_progress_is_told(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_list(tmp_path: Path, given: str) -> None:
         ("file,label\n0.png,a,b,c\n", "more columns"),
         ("file,label\n0.png,a\n0.png,b\n", "line 3: listed twice: 0.png is in line 2 already"),
         ("file,label\n../0.png,a\n", "leads out of the data folder"),
-        ("file,label\n/etc/passwd,a\n", "leads out of the data folder"),
+        ("file,label\n/etc/passwd,a\n", "absolute path: write /etc/passwd as it is seen from the folder"),
         ("file,label\nnone.png,a\n", "none.png is not there"),
         ("file,label\n0.png,a\n1.png,A\n", "twin names"),
         ("file,label,split\n0.png,a,train\n1.png,b,test\n", "b: missing in training"),

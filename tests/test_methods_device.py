@@ -1,4 +1,4 @@
-"""Every tensor of a loss lies on the device of the setting: tried with torch's `meta` device, which no CPU tensor joins."""
+"""Every tensor of a loss lies on the device of the setting: torch's `meta` device, which no CPU tensor joins."""
 
 import pytest
 import torch

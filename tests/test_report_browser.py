@@ -8,11 +8,13 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from randpath.commands.report import page_of
+from randpath.report.live import server
 from tests.made_runs import made_run
 
 ROOT = Path(__file__).parents[1]
@@ -23,17 +25,17 @@ const { chromium } = require("playwright-core");
   const [executablePath, code, ...files] = process.argv.slice(1);
   const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
   const answers = [];
-  for (const file of files) {
+  for (const file of files.map(file => file.startsWith("http:") ? file : "file://" + file)) {
     const page = await browser.newPage({ viewport: { width: 390, height: 800 } });
     const heard = [];
     page.on("console", message => heard.push("console: " + message.text()));
     page.on("pageerror", error => heard.push("error: " + error));
     page.on("dialog", dialog => { heard.push("dialog: " + dialog.message()); dialog.dismiss(); });
     page.on("request", request => {
-      if (request.url() !== "file://" + file && !request.url().startsWith("data:image/png")) heard.push(request.url());
+      if (!request.url().startsWith(file) && !request.url().startsWith("data:image/png")) heard.push(request.url());
     });
     const began = Date.now();
-    await page.goto("file://" + file);
+    await page.goto(file);
     await page.evaluate(() => new Promise(resolve => requestAnimationFrame(() => requestAnimationFrame(resolve))));
     const ready = Date.now() - began;
     answers.push({ heard, ready, found: await (new Function("page", `return (${code})(page)`))(page) });
@@ -57,8 +59,8 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def visit(files: list[Path], code: str) -> list[dict]:
-    """What `code`, an asynchronous function of the page, finds in each file, and all that the browser heard."""
+def visit(files: list[Path | str], code: str) -> list[dict]:
+    """What `code`, an asynchronous function of the page, finds in each file or address, and what the browser heard."""
     chromium, node = shutil.which("chromium"), shutil.which("node")
     if chromium is None or node is None:
         pytest.skip("there is no chromium or no node on this machine: apt-get install chromium nodejs")
@@ -121,6 +123,39 @@ def test_slider_orders_sorting_and_readout_work_on_a_phone(tmp_path):
     assert found["smallest"] > 8  # pixels of a letter, on a phone
     assert found["paper"] == "rgb(255, 255, 255)"  # printed black on white, also by those who read white on black
     assert found["pdf"] > 10_000
+
+
+def test_a_live_page_renews_itself(tmp_path):
+    run = made_run(tmp_path / "run", learned=1)
+    more = made_run(tmp_path / "more", learned=2)
+
+    def go_on():
+        for file in ("metrics.jsonl", "epochs.jsonl", "times.jsonl"):
+            (more / file).replace(run / file)
+
+    later = threading.Timer(3, go_on)
+
+    def page(state):
+        text = page_of((run,), state)
+        if not later.is_alive() and (more / "metrics.jsonl").exists():  # when the first page is on its way
+            later.start()
+        return text
+
+    with server((run,), page, 0) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        try:
+            code = """async page => {
+              const before = await page.textContent(".banner");
+              await page.waitForFunction(() => document.querySelector(".banner").textContent.includes("2 of 3"), null,
+                { timeout: 60000 });
+              return before;
+            }"""
+            answer = visit([f"http://127.0.0.1:{serving.server_port}/"], code)[0]
+        finally:
+            later.cancel()
+            serving.shutdown()
+    assert "1 of 3 tasks" in answer["found"]
+    assert answer["heard"] == []
 
 
 def test_hostile_names_are_inert_in_every_field(tmp_path):

@@ -11,7 +11,9 @@ import pytest
 
 from randpath.commands.report import page_of, report
 from randpath.errors import Damaged, UsageError
+from randpath.report.events import _masked
 from randpath.report.live import server
+from randpath.report.pages import rivals
 from randpath.report.reading import frames, read_run
 from randpath.storage import checkpoint
 from tests.made_runs import made_run
@@ -54,6 +56,19 @@ def test_a_run_killed_half_way_reports_what_it_has_and_says_so(tmp_path):
     assert "nothing to show" in text
     (tmp_path / "begun" / "metrics.jsonl").unlink()
     assert "0 of 3 tasks" in page_of((tmp_path / "begun",))
+
+
+def test_rivals_stand_beside_a_run_where_their_results_are_recorded(tmp_path):
+    run = read_run(made_run(tmp_path / "run"))
+    own = {"variant": "paper", "num_tasks": 3, "class_order": run.document["class_order"], "data_fingerprint": "0" * 64}
+    old = {name: value for name, value in run.experiment["training"].items() if name != "first_lr"}  # came later
+    results = [
+        {**own, "method": "finetune", "accuracy": [1.0, 0.5, 0.3], "experiment": {"training": old}},
+        {**own, "method": "joint", "accuracy": [1.0, 0.9, 0.9], "experiment": {"training": {**old, "epochs": 1}}},
+    ]
+    checkpoint.write_document(tmp_path / "results" / "made.json", results)
+    assert rivals(run, tmp_path / "results") == {"fine-tuning, recorded, n = 1": [[1.0, 0.5, 0.3]]}
+    assert rivals(run, None) == {}
 
 
 def test_runs_side_by_side_are_grouped_by_what_differs_but_the_seed(tmp_path):
@@ -167,3 +182,38 @@ def test_reading_changes_nothing(tmp_path):
     page_of((run,))
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
     assert read_run(run).finished
+
+
+def test_event_files_are_whole_records_and_are_written_once(tmp_path):
+    run = made_run(tmp_path, learned=2)
+    page_of((run,), tensorboard=True)
+    files = sorted((run / "tensorboard").iterdir())
+    assert len(files) == 2
+    for file in files:
+        data, records = file.read_bytes(), 0
+        while data:
+            length = int.from_bytes(data[:8], "little")
+            assert int.from_bytes(data[8:12], "little") == _masked(data[:8])
+            assert int.from_bytes(data[12 + length : 16 + length], "little") == _masked(data[12 : 12 + length])
+            data, records = data[16 + length :], records + 1
+        assert records > 10
+    before = [file.stat().st_mtime_ns for file in files]
+    page_of((run,), tensorboard=True)
+    assert [file.stat().st_mtime_ns for file in files] == before
+
+
+def test_event_files_are_read_by_tensorboard(tmp_path, capsys):
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="pip install tensorboard"
+    )
+    run = made_run(tmp_path, learned=2)
+    assert report(run, tensorboard=True) == 0
+    assert "tensorboard --logdir" in capsys.readouterr().out
+    first = sorted((run / "tensorboard").iterdir())
+    assert len(first) == 2
+    found = accumulator.EventAccumulator(str(run / "tensorboard"))
+    found.Reload()
+    lines = checkpoint.read_lines(run / "metrics.jsonl")
+    read = [(event.step, pytest.approx(event.value, abs=1e-6)) for event in found.Scalars("task/accuracy")]
+    assert read == [(line["k"], line["accuracy"]) for line in lines]
+    assert len(found.Scalars("validation/task_1_candidate_3")) == 3

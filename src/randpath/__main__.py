@@ -1,5 +1,16 @@
-"""`python -m randpath`: the same as the command `randpath`."""
+"""The command `randpath`, also `python -m randpath`: Ctrl-C while it loads its libraries ends it quietly too."""
 
-from randpath.commands.app import main
+import sys
 
-main()
+
+def main() -> None:
+    try:
+        from randpath.commands.app import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,16 @@
 """Every error that a user can cause: one family, free of torch. Anything else that is raised is a bug of ours."""
 
+import shlex
 from typing import Any, ClassVar
+
+
+def as_typed(*words: object) -> str:
+    """A command of ours as it is typed, for the messages that name one.
+
+    >>> as_typed("rollback", "my birds")
+    "randpath rollback 'my birds'"
+    """
+    return shlex.join(["randpath", *map(str, words)])
 
 
 class RandpathError(Exception):

@@ -10,7 +10,7 @@ from randpath.bench.experiment import Experiment
 from randpath.bench.provenance import commit, environment
 from randpath.data.dataset import file_changes
 from randpath.data.stream import TaskStream
-from randpath.errors import Changed
+from randpath.errors import Changed, as_typed
 from randpath.learning.train import Training
 from randpath.storage import checkpoint
 
@@ -81,7 +81,7 @@ def _refuse_changes(
     elsewhere = _differences(before["environment"], now["environment"])
     if differ or (elsewhere and not inexact):
         text = "\n  ".join([f"{directory} was begun with something else:", *differ, *elsewhere])
-        next_ = "" if differ else f"to go on all the same, type: randpath resume {directory} --inexact"
+        next_ = "" if differ else f"to go on all the same, type: {as_typed('resume', directory, '--inexact')}"
         raise Changed(text, next=next_)
     return elsewhere
 

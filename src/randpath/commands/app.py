@@ -51,9 +51,9 @@ for command in COMMANDS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with its exit code. A user's mistake ends in a sentence; a bug in its traceback and 1."""
-    waiting.choose()
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
+        waiting.choose()
         code = app(arguments, exit_on_error=False, print_error=False)
     except cyclopts.CycloptsError as error:
         _print_error(UsageError(str(error), next="randpath --help"), as_json)

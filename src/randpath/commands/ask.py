@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from randpath.commands.reading import Json, capacity, open_model, picture_shape, pictures_in, print_json
+from randpath.commands.reading import (
+    Json,
+    Threads,
+    capacity,
+    open_model,
+    picture_shape,
+    pictures_in,
+    print_json,
+    stored_inside,
+    use_threads,
+    warn,
+)
 from randpath.commands.terminal import Bar
 from randpath.errors import Damaged, DataError, UsageError
 from randpath.model import versions
@@ -71,6 +82,8 @@ def evaluate(
     *,
     device: str = "cpu",
     skip_bad: Annotated[bool, Parameter(negative=())] = False,
+    known_only: Annotated[bool, Parameter(negative=())] = False,
+    threads: Threads = None,
     as_json: Json = False,
 ) -> int:
     """Test a model on a folder of pictures: accuracy, per class, what it forgot, what it confuses.
@@ -85,10 +98,15 @@ def evaluate(
         cpu, cuda, cuda:1, mps.
     skip_bad
         Leave out faulty pictures instead of stopping at them.
+    known_only
+        Leave out the classes that the model does not know instead of stopping at them.
+    threads
+        How many to use; default all cores.
     as_json
         Print one JSON object.
     """
     version, loaded = open_model(model, device)
+    use_threads(threads)
     source = pictures_in(folder, picture_shape(loaded), skip_bad)
 
     import numpy as np
@@ -97,13 +115,17 @@ def evaluate(
 
     data = source.test if len(source.test) else source.train
     number = {loaded.text(c): c for c in range(len(loaded.names))}
-    if lacking := [name for name in source.class_names if name not in number]:
+    lacking = [name for name in source.class_names if name not in number]
+    if lacking and (not known_only or len(lacking) == len(source.class_names)):
         raise DataError(
             f"the model does not know {', '.join(lacking[:10])}{' ...' * (len(lacking) > 10)}",
             where=str(folder),
-            next=f"teach it first: randpath learn {model} {folder}",
+            next="teach it these classes from other pictures than you test it on, or leave them out: --known-only",
         )
-    labels = np.array([number[name] for name in source.class_names])[data.labels]
+    if lacking:
+        warn(f"left out, for the model does not know them: {', '.join(lacking)}")
+    labels = np.array([number.get(name, -1) for name in source.class_names])[data.labels]
+    data, labels = data.take(np.flatnonzero(labels >= 0)), labels[labels >= 0]
     guess = loaded.logits(data).argmax(axis=1)
     by_class = {loaded.text(c): float(np.mean(guess[labels == c] == c)) for c in np.unique(labels).tolist()}
     counts = metrics.confusion(labels, guess, len(loaded.names))
@@ -160,12 +182,11 @@ def info(model: Path, *, as_json: Json = False) -> int:
     h_w = " x ".join(map(str, loaded.plan.shape))
     print(f"{model}, version {number} (kept: {', '.join(map(str, versions.kept(model)))})")
     print(f"{len(loaded.names)} classes, {loaded.plan.backbone} on {h_w}, {facts['megabytes']:.1f} MB, ", end="")
-    print(f"{facts['flops'] / 1e6:,.1f} MFLOPs a picture")
-    print(
-        f"{len(loaded.method.memory):,} of at most {loaded.plan.budget:,} training pictures are stored inside: ", end=""
-    )
-    print("whoever gets the model can see them")
+    print(f"{facts['flops'] / 1e6:,.1f} MFLOPs for each")
+    print(f"{stored_inside(loaded)}, of at most {loaded.plan.budget:,}: whoever gets the model can see them")
     print(capacity(last))
+    if last["saturation"] is not None:
+        print(f"  mu_sat {last['saturation']:+.2f} (the paper's measure; at 0 or above the path is full)")
     for task in tasks:
         print(f"  task {task['k']}: {', '.join(shown(str(name)) for name in task['classes'])}")
     print("path map (layers down, modules across; the first task that used a module, . for none):")
@@ -188,6 +209,8 @@ def export(model: Path, file: Path, *, as_json: Json = False) -> int:
     """
     if file.suffix != ".onnx":
         raise UsageError(f"{file} should end in .onnx")
+    if not file.parent.is_dir():
+        raise UsageError(f"there is no folder {file.parent}", where=str(file), next="make it first, or mend the name")
     _, loaded = open_model(model)
 
     from randpath.model.onnx import to_onnx
@@ -210,16 +233,15 @@ def check(folder: Path, *, as_json: Json = False) -> int:
     as_json
         Print one JSON object.
     """
-    from randpath.data.check import check as find
-    from randpath.data.check import render
+    from randpath.data.check import looked_through, render
 
     with Bar(f"checking {folder}") as bar:
-        faults = find(folder, lambda done, total: bar.show(done / max(total, 1)))
+        faults, pictures, classes = looked_through(folder, lambda done, total: bar.show(done / max(total, 1)))
     if as_json:
         listed = [{key: getattr(f, key) for key in ("kind", "where", "what", "severe")} for f in faults]
-        print_json({"faults": listed})
+        print_json({"faults": listed, "pictures": pictures, "classes": classes})
     else:
-        print("\n".join(render(faults)))
+        print("\n".join(render(faults, pictures, classes)))
     return 65 if faults else 0
 
 

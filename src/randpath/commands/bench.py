@@ -15,7 +15,7 @@ from rich.console import Console
 from randpath.commands.cells import many
 from randpath.commands.terminal import Bar, Stop, results_table, task_line
 from randpath.commands.watch import Watch
-from randpath.errors import Damaged, Diverged, Stopped, UsageError
+from randpath.errors import Damaged, Diverged, Stopped, UsageError, as_typed
 from randpath.storage.lock import lock
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def bench(
     directory = out or Path("runs") / f"{name}-{method or 'rps'}-{variant}-{seed}"
     if (directory / "experiment.json").exists():
         raise UsageError(
-            f"{directory} holds a run already; type: randpath resume {directory}   (or choose another --out)"
+            f"{directory} holds a run already; type: {as_typed('resume', directory)}   (or choose another --out)"
         )
     if record:
         _results_file(name)
@@ -201,7 +201,7 @@ def _tasks(
             raise
         except Stopped:
             bar.say(f"stopped; {len(lines)} tasks are committed, the unfinished one is saved. To go on, type:")
-            bar.say(f"  randpath resume {directory}")
+            bar.say(f"  {as_typed('resume', directory)}")
         finally:
             watch.end()
             if pool is not None:

@@ -1,6 +1,5 @@
 """The commands that change a model directory. torch is imported inside them, after the lock is taken."""
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from randpath import names
-from randpath.commands.reading import Json, capacity, open_model, picture_shape, pictures_in, print_json, warn
+from randpath.commands.reading import (
+    Json,
+    Threads,
+    capacity,
+    open_model,
+    picture_shape,
+    pictures_in,
+    print_json,
+    stored_inside,
+    warn,
+)
 from randpath.commands.terminal import Bar, Stop
-from randpath.errors import DataError, RandpathError, UsageError
+from randpath.errors import DataError, RandpathError, UsageError, as_typed
 from randpath.model import versions
 from randpath.storage import checkpoint, inside
 from randpath.storage.lock import NAMES as LOCK
@@ -33,6 +42,7 @@ def learn(
     skip_bad: Annotated[bool, Parameter(negative=())] = False,
     keep: int = 3,
     flip: bool = True,
+    threads: Threads = None,
     as_json: Json = False,
 ) -> int:
     """Teach a model the classes of a folder: one sub-folder a class. Makes the model if it is new.
@@ -59,6 +69,9 @@ def learn(
         How many versions the model directory keeps, for `rollback`.
     flip
         Train on mirrored pictures too; --no-flip for letters, digits, signs.
+    threads
+        How many to train with; default: as many as at the first `learn`, there all cores up to four. Another number
+        changes the last bits of a result.
     as_json
         Print one JSON object.
     """
@@ -70,8 +83,8 @@ def learn(
         checkpoint.need_space(model, 20_000_000)
         base, old = open_model(model, device) if versions.is_model(model) else (0, None)
         source = pictures_in(folder, picture_shape(old) if old else None, skip_bad)
-        grown = _planned(old, source, device, budget=budget, epochs=epochs, mirror=flip, seed=seed)
-        choices = (grown.plan.budget, grown.plan.epochs, grown.plan.mirror, grown.plan.seed)
+        grown = _planned(old, source, device, budget=budget, epochs=epochs, mirror=flip, seed=seed, threads=threads)
+        choices = (grown.plan.budget, grown.plan.epochs, grown.plan.mirror, grown.plan.seed, grown.plan.threads)
         work = versions.name_of_work(model, base, source.fingerprint, choices)
         if versions.is_done(model, base, work):
             number = base
@@ -94,6 +107,7 @@ def _planned(
     epochs: int | None,
     mirror: bool,
     seed: int | None,
+    threads: int | None,
 ) -> "Model":
     """The model that is to learn, with what was asked for; what it could not be stored with is refused here."""
     from dataclasses import replace
@@ -102,13 +116,14 @@ def _planned(
     from randpath.model.sizing import plan_for
 
     if old is None:
-        choices = {"budget": budget, "epochs": epochs, "mirror": mirror, "seed": seed}
+        choices = {"budget": budget, "epochs": epochs, "mirror": mirror, "seed": seed, "threads": threads}
         return Model(plan_for(source.train, mean=source.mean, std=source.std, **choices), device)
     plan = old.plan
     if seed is not None and seed != plan.seed:
         raise UsageError(f"the model was begun with --seed {plan.seed}, which stays", next="leave out --seed")
     budget = plan.budget if budget is None else budget
-    old.plan = replace(plan, budget=budget, epochs=epochs, mirror=plan.mirror and mirror)
+    threads = plan.threads if threads is None else threads
+    old.plan = replace(plan, budget=budget, epochs=epochs, mirror=plan.mirror and mirror, threads=threads)
     return old
 
 
@@ -153,7 +168,7 @@ def rollback(model: Path, *, as_json: Json = False) -> int:
     if as_json:
         return print_json({"version": number, "undone": undone, "same_as": same_as})
     print(f"version {undone} is undone: version {number} is the same as version {same_as} was")
-    print(f"to take that back: randpath redo {shlex.quote(str(model))}")
+    print(f"to take that back: {as_typed('redo', model)}")
     return 0
 
 
@@ -208,7 +223,7 @@ def rename(model: Path, old: str, new: str, *, as_json: Json = False) -> int:
 
 
 def _undo(model: Path) -> str:
-    return f"randpath rollback {shlex.quote(str(model))}"
+    return as_typed("rollback", model)
 
 
 @contextmanager
@@ -233,12 +248,12 @@ def _refuse_foreign(model: Path, folder: Path) -> None:
     if model.is_dir() and (odd := sorted(p.name for p in model.iterdir() if p.name not in ours)):
         raise UsageError(
             f"{model} is not a model directory: it holds {names.shown(odd[0])}",
-            next=f"the order is: randpath learn MODEL {folder}",
+            next=f"the order is: {as_typed('learn', 'MODEL', folder)}",
         )
     if folder.is_dir() and model.resolve().is_relative_to(folder.resolve()):
         raise UsageError(
             f"{model} lies inside of {folder}: its files would be taken for pictures",
-            next=f"make the model elsewhere: randpath learn MODEL {folder}",
+            next=f"make the model elsewhere: {as_typed('learn', 'MODEL', folder)}",
         )
 
 
@@ -290,6 +305,6 @@ def _told(model: "Model", number: int, directory: Path, as_json: bool) -> int:
     if entry["calibration_error"] is not None:
         print(f"confidence is off by {entry['calibration_error']:.1%} on average (expected calibration error)")
     print(capacity(entry))
-    print(f"size: {model.megabytes():.1f} MB, with {len(model.method.memory):,} pictures inside")
+    print(f"size: {model.megabytes():.1f} MB; {stored_inside(model)}")
     print(f"to undo: {_undo(directory)}")
     return 0

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from randpath.commands.terminal import Bar
 from randpath.errors import UsageError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from randpath.model.model import Model
 
 Json = Annotated[bool, Parameter(name="--json", negative=())]
+Threads = Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=256))]
 
 
 def print_json(document: dict[str, Any]) -> int:
@@ -82,8 +83,23 @@ def _size(folder: Path) -> int:
     return 32 if not sides or sorted(sides)[len(sides) // 2] <= 48 else 64
 
 
+def use_threads(number: int | None) -> None:
+    """For a command that only asks; none: torch's own choice."""
+    import torch
+
+    if number is not None:
+        torch.set_num_threads(number)
+
+
+def stored_inside(model: "Model") -> str:
+    """What whoever gets a model could see."""
+    what = "pictures" if len(model.plan.shape) == 3 else "vectors"
+    return f"{len(model.method.memory):,} training {what} are stored inside"
+
+
 def capacity(entry: dict[str, Any]) -> str:
+    """How full the network is, in plain words; `info` has the number."""
     if entry["saturation"] is None:
-        return "capacity: not measured yet (one class, or no pictures kept)"
-    what = "a new path will be opened for the next classes" if entry["switched"] else "reusing the path"
-    return f"capacity: mu_sat {entry['saturation']:+.2f}, {what}"
+        return "capacity: not measured yet (one class, or nothing kept inside)"
+    full = "the present modules are full: the next classes get new ones"
+    return f"capacity: {full if entry['switched'] else 'there is room for more classes in the present modules'}"

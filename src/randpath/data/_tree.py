@@ -166,8 +166,10 @@ def _rows(tree: Tree, listed: Path) -> None:
             tree.fault("bad row", where, "more columns than the first line names")
         elif file in seen:
             tree.fault("listed twice", where, f"{shown(file)} is in line {seen[file]} already")
-        elif Path(file).is_absolute() or ".." in Path(file).parts:
-            tree.fault("link leading out", where, f"{shown(file)} leads out of the data folder")
+        elif Path(file).is_absolute():
+            tree.fault("absolute path", where, f"write {shown(file)} as it is seen from the folder of {listed.name}")
+        elif ".." in Path(file).parts:
+            tree.fault("path leading out", where, f"{shown(file)} leads out of the data folder")
         elif not path.is_file():
             tree.fault("missing file", where, f"{shown(file)} is not there")
         elif not path.resolve().is_relative_to(tree.root.resolve()):

@@ -27,16 +27,30 @@ class Seen:
 
 def check(folder: Path, tick: Tick | None = None) -> list[Fault]:
     """All faults of a folder (or .csv list) of pictures; nothing is changed."""
+    return looked_through(folder, tick)[0]
+
+
+def looked_through(folder: Path, tick: Tick | None = None) -> tuple[list[Fault], int, int]:
+    """The faults of a folder, and the number of its pictures and of its classes."""
     tree = scan(Path(folder))
-    return inspect(tree, tick)[0]
+    return inspect(tree, tick)[0], len(tree.pictures), len({picture.label for picture in tree.pictures})
 
 
-def render(faults: Iterable[Fault]) -> list[str]:
-    """One line a fault, severe ones first, and a summary."""
+def render(faults: Iterable[Fault], pictures: int, classes: int) -> list[str]:
+    """One line per fault, severe ones first, and a summary.
+
+    >>> render([], 12, 1)
+    ['12 pictures of 1 class: no faults']
+    """
     ordered = sorted(faults, key=lambda fault: (not fault.severe, fault.kind, fault.where))
     severe = sum(fault.severe for fault in ordered)
     lines = [f"{'fault  ' if fault.severe else 'caution'} {fault}" for fault in ordered]
-    return [*lines, f"{severe} faults, {len(ordered) - severe} cautions" if lines else "no faults"]
+    found = f"{_count(severe, 'fault')}, {_count(len(ordered) - severe, 'caution')}" if lines else "no faults"
+    return [*lines, f"{_count(pictures, 'picture')} of {_count(classes, 'class')}: {found}"]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def inspect(

@@ -8,7 +8,7 @@ import numpy as np
 from randpath.data._tree import Fault, Picture, scan
 from randpath.data.check import Seen, Tick, inspect
 from randpath.data.dataset import Files, Source
-from randpath.errors import DataError
+from randpath.errors import DataError, as_typed
 from randpath.keyed import rng
 
 
@@ -38,7 +38,7 @@ def load(
     skipped = [str(fault) for fault in faults if fault.drop or fault.severe] if skip_bad else []
     names = tuple(sorted({picture.label for picture in pictures if picture.split != "test"}))
     if not names:
-        raise DataError(f"no picture in {folder} can be used", where=str(folder), next=f"randpath check {folder}")
+        raise DataError(f"no picture in {folder} can be used", where=str(folder), next=as_typed("check", folder))
     skipped += [f"{name}: no picture is left" for name in sorted({p.label for p in tree.pictures} - set(names))]
     pictures = [picture for picture in pictures if picture.label in names]
     drawn = _drawn(pictures, test, seen)
@@ -96,6 +96,6 @@ def _refusal(folder: Path, faults: list[Fault], *, skipping: bool) -> DataError:
     return DataError(
         f"{len(faults)} fault{'s' if len(faults) > 1 else ''} in {folder}:\n{shown}{more}\n",
         where=str(folder),
-        next=f"mend them (`randpath check {folder}` lists all)"
+        next=f"mend them (`{as_typed('check', folder)}` lists all)"
         + ("" if skipping else ", or leave them out: --skip-bad"),
     )

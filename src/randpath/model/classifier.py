@@ -201,6 +201,10 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not fresh and len(self._model.plan.shape) == 3:
                 raise UsageError(f"the model takes images of shape {self._model.plan.shape}, got an array of numbers")
             items = np.asarray(validate_data(self, X, dtype=np.float32, reset=fresh))
+            if not fresh and items.shape[1:] != self._model.plan.shape:
+                raise UsageError(
+                    f"the model takes vectors of {self._model.plan.shape[0]} numbers, got {items.shape[1]}"
+                )
         if y is None:
             return items, []
         labels = _labels(y)

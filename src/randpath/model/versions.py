@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from randpath.errors import Damaged, DataError
+from randpath.errors import Damaged, DataError, as_typed
 from randpath.storage import checkpoint, inside
 from randpath.storage.checkpoint import Saved
 from randpath.storage.encoding import MANIFEST, MAX_HEADER
@@ -62,7 +62,7 @@ def current(directory: Path) -> int:
         raise DataError(
             f"there is no model in {directory}",
             where=str(directory),
-            next=f"make one with: randpath learn {directory} FOLDER",
+            next=f"make one with: {as_typed('learn', directory, 'FOLDER')}",
         )
     if numbers := kept(directory):
         return numbers[-1]

@@ -4,6 +4,7 @@ import pathlib
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from randpath import metrics
 from randpath.bench.begin import FREE
 from randpath.bench.experiment import Experiment
+from randpath.errors import as_typed
 from randpath.learning.train import Training
 from randpath.report import charts
 from randpath.report.html import Section, drawn, page, section, strip, tile
@@ -39,7 +41,7 @@ def run_page(run: Run, recorded: pathlib.Path | None = None, live: str = "") -> 
     elif not run.finished:
         banner = {
             "text": f"This run is unfinished: {len(run.tasks)} of {run.num_tasks} tasks are learned. To go on, type:",
-            "command": f"randpath resume {run.directory}",
+            "command": as_typed("resume", run.directory),
         }
     sections = [*_results(run, rivals(run, recorded)), *_inside(run), *_pictures(run), *_provenance(run)]
     return page(
@@ -60,13 +62,14 @@ def rivals(run: Run, folder: pathlib.Path | None) -> dict[str, list[list[float]]
 
 
 def _comparable(run: Run, r: Result) -> bool:
-    same = ("class_order", "data_fingerprint")
-    e = r.get("experiment", {})
+    """Whether a recorded result has the data, tasks and training of a run."""
+    now, then = run.experiment["training"], r.get("experiment", {}).get("training", {})
+    defaults = asdict(Training())  # a setting that is newer than a record was at its default
     return (
-        all(r[key] == run.document[key] for key in same)
+        all(r[key] == run.document[key] for key in ("class_order", "data_fingerprint"))
         and r["variant"] == run.experiment["variant"]
         and r["num_tasks"] == run.num_tasks
-        and e.get("training") == run.experiment["training"]
+        and {**defaults, **then} == {**defaults, **now}
     )
 
 
@@ -180,7 +183,7 @@ def _provenance(run: Run) -> list[Section]:
     rows.append(("commits", _text(run.document.get("commits")), "of randpath, that computed it"))
     if "inexact" in run.document:
         rows.append(("inexact", _text(run.document["inexact"]), "what changed when it was resumed"))
-    commands = [run.document.get("command") or "(run from Python)", f"randpath resume {run.directory}"]
+    commands = [run.document.get("command") or "(run from Python)", as_typed("resume", run.directory)]
     return [
         section(
             "settings", "Settings and origin", "The first command makes this run anew.",
@@ -239,7 +242,7 @@ def compare_page(runs: Sequence[Run], live: str = "") -> str:
         some = (
             f"{len(unfinished)} of {len(runs)} runs are unfinished and count as far as they have come. To go on, type:"
         )
-        banner = {"text": some, "command": f"randpath resume {unfinished[0].directory}"}
+        banner = {"text": some, "command": as_typed("resume", unfinished[0].directory)}
     recipes = " and ".join(dict.fromkeys(str(run.experiment["recipe"]) for run in runs))
     return page(f"{len(runs)} runs of {recipes}", f"{len(groups)} settings", [], sections, banner=banner, live=live)
 

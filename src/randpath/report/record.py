@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from randpath import metrics
-from randpath.errors import UsageError
+from randpath.errors import UsageError, as_typed
 from randpath.storage import checkpoint
 
 Result = dict[str, Any]
@@ -28,7 +28,7 @@ def result_of(directory: Path, command: str) -> Result:
             f"{directory} is not finished: {len(lines)} of {num_tasks(e)} tasks are learned, so there is no result",
             where=str(directory),
             kept="the run as it is",
-            next=f"randpath resume {directory}",
+            next=as_typed("resume", directory),
         )
     A = [line["accuracy"] for line in lines]
     return {

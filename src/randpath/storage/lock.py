@@ -21,14 +21,14 @@ def lock(directory: Path) -> Iterator[None]:
     """Be the one writer in a directory, and hold it; raises Locked, naming who is. Freed by death, however sudden."""
     with contextlib.ExitStack() as stack:
         try:
-            is_new = not directory.exists()
+            made = [place for place in (directory, *directory.parents) if not place.exists()]
             directory.mkdir(parents=True, exist_ok=True)
             stack.enter_context(inside.held(directory, writing=True))
             _take(directory, stack)
         except OSError as error:
             raise DiskTrouble(f"cannot lock {directory}: {error.strerror or error}") from error
-        if is_new:
-            stack.callback(_leave_nothing, directory)
+        if made:
+            stack.callback(_leave_nothing, made)
         inside.refuse_links_below(directory / "work")  # worker processes write there
         yield
 
@@ -51,10 +51,12 @@ def _take(directory: Path, stack: contextlib.ExitStack) -> None:
     inside.write(holder, json.dumps(note).encode())
 
 
-def _leave_nothing(directory: Path) -> None:
-    """Remove a directory that was made for this lock, if nothing came into it; still locked."""
+def _leave_nothing(made: list[Path]) -> None:
+    """Remove the directories that were made for this lock, if nothing came into them; still locked."""
+    directory = made[0]
     with contextlib.suppress(OSError, DiskTrouble):
         if set(inside.listing(directory)) <= set(NAMES):
             for name in reversed(NAMES):
                 inside.remove(directory / name)
-            directory.rmdir()
+            for place in made:
+                place.rmdir()
