@@ -84,18 +84,27 @@ def learn(
         base, old = open_model(model, device) if versions.is_model(model) else (0, None)
         source = pictures_in(folder, picture_shape(old) if old else None, skip_bad)
         grown = _planned(old, source, device, budget=budget, epochs=epochs, mirror=flip, seed=seed, threads=threads)
-        choices = (grown.plan.budget, grown.plan.epochs, grown.plan.mirror, grown.plan.seed, grown.plan.threads)
-        work = versions.name_of_work(model, base, source.fingerprint, choices)
-        if versions.is_done(model, base, work):
-            number = base
-            versions.finish(model, number)
-        else:
-            if not _trained(grown, source, model, work, stop):
-                return _stopped(model, folder, 128 + stop.signal, as_json)
-            state, document = grown.state()
-            number = versions.save(model, state.tensors, document, keep, base=base, work=work)
-        checkpoint.discard(model / "work")
+        number = _learned(grown, source, model, base, keep, stop)
+        if number is None:
+            return _stopped(model, folder, 128 + stop.signal, as_json)
     return _told(grown, number, model, as_json)
+
+
+def _learned(grown: "Model", source: "Source", model: Path, base: int, keep: int, stop: Stop) -> int | None:
+    """Train, and commit what came out as a new version; its number, or None if somebody asked to stop."""
+    plan = grown.plan
+    choices = (plan.budget, plan.epochs, plan.mirror, plan.seed, plan.threads)
+    work = versions.name_of_work(model, base, source.fingerprint, choices)
+    if versions.is_done(model, base, work):
+        number = base
+        versions.finish(model, number)
+    else:
+        if not _trained(grown, source, model, work, stop):
+            return None
+        state, document = grown.state()
+        number = versions.save(model, state.tensors, document, keep, base=base, work=work)
+    checkpoint.discard(model / "work")
+    return number
 
 
 def _planned(
