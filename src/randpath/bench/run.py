@@ -45,6 +45,7 @@ def steps(
     engine: Engine | None = None,  # none: serial and quiet
     inexact: bool = False,
     command: str = "",
+    recipe_file: Mapping[str, Any] | None = None,  # path, sha256 and what it defines, for `resume`
 ) -> Iterator[dict[str, Any]]:
     """One metrics line per task, those committed by an earlier call first. Each task is one transaction.
 
@@ -53,7 +54,7 @@ def steps(
     engine = engine or Serial()
     torch.set_num_threads(experiment.threads)
     stream, method = prepare(experiment)
-    saved = begin(experiment, directory, stream, command, inexact)
+    saved = begin(experiment, directory, stream, command, inexact, recipe_file)
     lines: Lines = {name: saved.documents[name] for name in ("metrics", "epochs", "times")}
     committed = len(lines["metrics"])
     if committed:
