@@ -100,11 +100,27 @@ def test_an_item_is_run_gone_on_with_shown_and_recorded(tmp_path, monkeypatch, c
     before = {file: file.stat().st_mtime_ns for file in first.directory.rglob("*.json*")}
     assert command.paper("tiny") == 0  # all is there: nothing is run again
     assert {file: file.stat().st_mtime_ns for file in first.directory.rglob("*.json*")} == before
+    checkpoint.discard(tmp_path / "docs" / "results" / "paper")  # else the recorded results are enough
     checkpoint.discard(first.directory / "checkpoints" / "0002")
     checkpoint.write_lines(first.directory / "metrics.jsonl", lines[:1])
     assert first.state == "unfinished"
     assert command.paper("tiny") == 0
     assert checkpoint.read_lines(first.directory / "metrics.jsonl") == lines
+
+
+def test_a_result_of_the_same_command_counts_wherever_it_was_recorded(tmp_path):
+    item = run.item_of("gamma")
+    first, *_ = run.trials(item, "small", tmp_path)
+    result = {
+        "recipe": first.recipe, "seed": 0, "accuracy": [0.9, 0.5], "command": f"{first.command} --set processes=2",
+    }  # fmt: skip
+    checkpoint.write_document(tmp_path / "docs" / "results" / f"{first.recipe}.json", [result])
+    assert [r["arm"] for r in run.recorded(tmp_path, item, "small")] == [first.arm]
+    assert run.sources(tmp_path, item, "small") == [tmp_path / "docs" / "results" / f"{first.recipe}.json"]
+    other = {**result, "command": f"{first.command} --set memory=7"}
+    checkpoint.write_document(tmp_path / "docs" / "results" / f"{first.recipe}.json", [other])
+    assert run.recorded(tmp_path, item, "small") == []
+    assert run.recorded(tmp_path, run.item_of("confusion"), "small") == []
 
 
 def test_lists_checks_and_refusals(tmp_path, monkeypatch, capsys):
@@ -126,5 +142,4 @@ def test_the_page_is_current():
     for file, text in show.page(ROOT).items():
         assert file.read_text(encoding="utf-8") == text, f"{file} is old; type: make tables"
     for item in ITEMS:
-        for result in run.recorded(ROOT, item, "small"):
-            assert result["method"] in METHODS
+        assert all(result["method"] in METHODS for result in run.recorded(ROOT, item, "small"))

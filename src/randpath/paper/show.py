@@ -11,7 +11,7 @@ import numpy as np
 
 from randpath.paper.items import ITEMS, Item, Scale
 from randpath.paper.rules import decide
-from randpath.paper.run import by_arm, recorded
+from randpath.paper.run import by_arm, recorded, sources
 from randpath.report.figures import Series, bars, heat_map, line_chart
 from randpath.report.record import Result
 from randpath.report.svg import Figure, standalone
@@ -23,7 +23,7 @@ Arms = Mapping[str, Sequence[Mapping[str, Any]]]
 INTRODUCTION = """\
 # The paper's tables and figures, one by one
 
-Made by `make tables` from the files in `docs/results/paper/`; each run there names its command, seed, commit and
+Made by `make tables` from recorded results; each run there names its command, seed, commit and
 machine. `randpath paper ITEM` runs what is missing of an item and shows it; `randpath paper` lists them. The scale
 **small** is a stand-in that one CPU core affords (MNIST, or 20 classes of CIFAR-100, few epochs); **full** has the
 paper's settings, for GPUs. Every claim has a rule that was written before its first run
@@ -124,7 +124,8 @@ def page(root: pathlib.Path) -> dict[pathlib.Path, str]:
             results = recorded(root, item, scale)
             name = f"{item.name}-{scale}.svg"
             texts[root / "docs" / "figures" / "paper" / name] = picture(item, results, scale)
-            parts.append(f"**Ours, {scale} scale:** {verdict(item, results)}.\n")
+            files = ", ".join(f"`{file.relative_to(root).as_posix()}`" for file in sources(root, item, scale))
+            parts.append(f"**Ours, {scale} scale** (from {files}): {verdict(item, results)}.\n")
             parts.append(f"![{item.title}, {scale} scale](figures/paper/{name})\n")
             rows = ["| | seeds | ours, % | the paper, % |", "|---|---|---|---|"]
             rows += [f"| {' | '.join(row)} |" for row in table(item, results)]
@@ -133,7 +134,7 @@ def page(root: pathlib.Path) -> dict[pathlib.Path, str]:
             why = f"it needs {item.needs}" if item.needs else f"type `randpath paper {item.name} --record`"
             parts.append(f"**Ours:** not recorded yet; {why}.\n")
         if item.differs:
-            parts.append(f"What differs from the paper: {item.differs}\n")
+            parts.append(f"What differs from the paper at small scale: {item.differs}\n")
     return {root / "docs" / "paper.md": "\n".join(parts), **texts}
 
 
