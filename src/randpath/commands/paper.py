@@ -105,7 +105,7 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
     table = Table(box=None, header_style="bold")
     for column in ("", "seeds", "ours, %", "the paper, %"):
         table.add_column(column, justify="left" if not column else "right")
-    for row in show.table(item, results):
+    for row in show.table(item, results, scale):
         table.add_row(*row)
     Console().print(table)
     print(f"the claim, at {scale} scale: {show.verdict(item, results)}\nwhat differs from the paper: {item.differs}")
