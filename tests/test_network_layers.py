@@ -13,7 +13,13 @@ from randpath.network.layers import PathNetwork
 from randpath.network.path import Path, candidates
 
 ATTENTIONS = ["peak", "mean", "conv", "channel", "none"]
-SHAPES = {"mlp": (8, 8, 1), "compact": (32, 32, 3), "resnet18_cifar": (16, 16, 3), "resnet18_imagenet": (64, 64, 3)}
+SHAPES = {
+    "mlp": (8, 8, 1),
+    "compact": (32, 32, 3),
+    "resnet18_cifar": (16, 16, 3),
+    "resnet18_imagenet": (64, 64, 3),
+    "resnet32": (16, 16, 3),
+}
 
 
 def build(name: str, M: int = 3, attention: str = "peak", seed: int = 0) -> PathNetwork:
