@@ -183,17 +183,18 @@ ITEMS = (
             ],
         ),
         small={
-            "rps": CIFAR20 + _sets(attention="none", options_switch_every=2),
-            "one network": f"{CIFAR20} --method rehearsal",
-            "progressive": f"{CIFAR20} --method progressive",
+            "rps": CIFAR20 + _sets(attention="none", options_switch_every=2, options_N=1, training_epochs=1),
+            "one network": f"{CIFAR20} --method rehearsal" + _sets(training_epochs=1),
+            "progressive": f"{CIFAR20} --method progressive" + _sets(training_epochs=1),
         },
         full={
             "rps": CIFAR + _sets(attention="none", options_switch_every=2),
             "one network": f"{CIFAR} --method rehearsal",
             "progressive": f"{CIFAR} --method progressive",
         },
-        picture="parameters", differs="Switched by count, every two tasks, so that there is growth to see.",
-        seeds=(0,), minutes=15,
+        picture="parameters", differs="Switched by count, every two tasks, so that there is growth to see; one epoch and one "
+        "candidate, because parameters do not depend on them.",
+        seeds=(0,), minutes=3,
     ),
     Item(
         name="exemplars", place="figure 5c", title="Exemplar budget",
@@ -274,15 +275,16 @@ ITEMS = (
             ],
         ),
         small={
-            f"M = {m}, J = {j}": CIFAR20 + _sets(modules=m, attention="none", options_switch_every=j)
+            f"M = {m}, J = {j}": CIFAR20
+            + _sets(modules=m, attention="none", options_switch_every=j, options_N=1, training_epochs=1)
             for m, j in ((8, 1), (8, 2), (2, 2), (1, 1))
         },
         full={
             f"M = {m}, J = {j}": CIFAR + _sets(modules=m, attention="none", options_switch_every=j)
             for m, j in ((8, 1), (8, 2), (2, 2), (1, 1))
         },
-        picture="flops", differs="None beyond size; FLOPs do not depend on how long is trained.",
-        seeds=(0,), minutes=16,
+        picture="flops", differs="One epoch and one candidate: FLOPs do not depend on how long is trained.",
+        seeds=(0,), minutes=4,
     ),
     Item(
         name="saturation", place="figure 7", title="Saturation under switching rules",

@@ -57,7 +57,7 @@ def picture(item: Item, results: Sequence[Result], scale: Scale) -> str:
         theirs = [arm for arm in arms if arm in item.published]
         values = [item.published[arm] for arm in theirs]
         columns.append([ours, bars("Final accuracy: the paper", theirs, values, "accuracy", percent=True)])
-    elif item.picture != "accuracy" or len(found) > 1:
+    elif item.picture not in ("parameters", "flops"):
         columns.append(
             [bars(f"Final accuracy, {scale} scale", list(final), list(final.values()), "accuracy", percent=True)]
         )
