@@ -192,8 +192,9 @@ ITEMS = (
             "one network": f"{CIFAR} --method rehearsal",
             "progressive": f"{CIFAR} --method progressive",
         },
-        picture="parameters", differs="Switched by count, every two tasks, so that there is growth to see; one epoch and one "
-        "candidate, because parameters do not depend on them.",
+        picture="parameters",
+        differs="Switched by count, every two tasks, so that there is growth to see; one epoch and one candidate: "
+        "parameters do not depend on them.",
         seeds=(0,), minutes=3,
     ),
     Item(
