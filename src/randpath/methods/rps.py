@@ -174,11 +174,13 @@ class RPS:
         mu_sat = None
         if len(memory):
             mu_sat = saturation(net, winner.path, P_ts, Joined(memory.exemplars()), s.augment)
+        return Settled(net, memory, winner.path, mu_sat, self._should_switch(begun.k, mu_sat))
+
+    def _should_switch(self, k: int, mu_sat: float | None) -> bool:
+        """Whether the path is full: by its saturation, or after every J tasks."""
         if self.switch_every:
-            switched = begun.k % self.switch_every == 0
-        else:
-            switched = mu_sat is not None and mu_sat >= self.threshold
-        return Settled(net, memory, winner.path, mu_sat, switched)
+            return k % self.switch_every == 0
+        return mu_sat is not None and mu_sat >= self.threshold
 
     def _commit(self, begun: Begun, trials: list[Trial], settled: Settled) -> Learned:
         """Take over what was found: all at once, after everything that could fail."""

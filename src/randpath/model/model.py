@@ -103,7 +103,7 @@ class Model:
             was = None if old is None else self.logits(old).argmax(axis=1)
             method, teacher, learned = self._taught(lesson, work or Work())
             self.method, self.teacher, self.names = method, teacher, lesson.names
-            self._freeze()
+            self._fold_for_answers()
             held = [part for part in (old, lesson.val) if part is not None and len(part)]
             report = self._report(lesson, learned) | self._measured(held, was, len(self.names) - len(lesson.added))
             self.history.append(report)
@@ -197,7 +197,7 @@ class Model:
                     measured["confusions"].append([self.text(true), self.text(seen_as), int(grown.flat[pair])])
         return measured
 
-    def _freeze(self) -> None:
+    def _fold_for_answers(self) -> None:
         """Fold the inference path. Vectors are answered in float64: there the batch size does not show."""
         self.inference = self.method.inference().to(self.device)
         if len(self.plan.shape) == 1:
@@ -301,7 +301,7 @@ class Model:
         model.temperature, model.threshold = float(document["temperature"]), float(document["threshold"])
         if not (model.temperature > 0 and 0 <= model.threshold <= 1):
             raise Damaged("its calibration is out of range")
-        model._freeze()
+        model._fold_for_answers()
         return model
 
 
