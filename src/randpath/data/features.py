@@ -78,7 +78,8 @@ class Start:
         return rows
 
     def _one(self, picture: np.ndarray) -> np.ndarray:
-        x = (as_shape(picture, self.shape).astype(np.float32) / 255 - np.float32(self.mean)) / np.float32(self.std)
+        mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
+        x = (as_shape(picture, self.shape).astype(np.float32) / 255 - mean) / std
         x = x[None] if self.layout == "NHWC" else x.transpose(2, 0, 1)[None]
         f: np.ndarray = self.session.run(None, {self.session.get_inputs()[0].name: np.ascontiguousarray(x)})[0]
         return f
@@ -137,7 +138,9 @@ def open_start(data: bytes, name: str = "") -> Start:
             next="randpath start efficientnet_lite0 FILE.onnx makes one",
         ) from error
     if tried.ndim != 2 or tried.dtype != np.float32:
-        raise DataError(f"{name} gives {tried.dtype} of shape {tried.shape}, not float32 vectors (batch, d)", where=name)
+        raise DataError(
+            f"{name} gives {tried.dtype} of shape {tried.shape}, not float32 vectors (batch, d)", where=name
+        )
     return Start(**{**vars(start), "num_features": tried.shape[1]})
 
 

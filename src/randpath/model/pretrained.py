@@ -113,7 +113,9 @@ def _efficientnet_lite0() -> bytes:
             y = graph.conv(y, f"{block}._expand_conv", f"{block}._bn0")
         y = graph.conv(y, f"{block}._depthwise_conv", f"{block}._bn1", stride)
         y = graph.conv(y, f"{block}._project_conv", f"{block}._bn2", bounded=False)
-        same = stride == 1 and i and len(weights[f"{block}._bn2.bias"]) == weights[f"{block}._expand_conv.weight"].shape[1]
+        same = (
+            stride == 1 and i and len(weights[f"{block}._bn2.bias"]) == weights[f"{block}._expand_conv.weight"].shape[1]
+        )
         x = graph.node("Add", [x, y], f"{block}.sum") if same else y
     x = graph.conv(x, "_conv_head", "_bn1")
     graph.node("Flatten", [graph.node("GlobalAveragePool", [x], "pooled")], "features")
@@ -161,7 +163,9 @@ def _timm(name: str, which: str) -> bytes:
         net = timm.create_model(which, pretrained=True, num_classes=0, global_pool="avg")
         config = timm.data.resolve_model_data_config(net)
     except Exception as error:  # what it raises without a network or for a wrong name is its own affair
-        raise DataError(f"{name} cannot be had: {error}", next="timm.list_models(pretrained=True), in Python") from error
+        raise DataError(
+            f"{name} cannot be had: {error}", next="timm.list_models(pretrained=True), in Python"
+        ) from error
     licence = str(getattr(net, "pretrained_cfg", {}).get("license") or "see timm")
     return _exported(name, net, config["input_size"][-1], config["mean"], config["std"], licence, "timm")
 
