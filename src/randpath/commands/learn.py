@@ -95,7 +95,7 @@ def learn(
             source = as_vectors(source, network, model, stop) if network else source
         except Stopped:
             return _stopped(model, folder, 128 + stop.signal, as_json)
-        asked = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
+        asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
         grown = _planned(model, old, source, device, network, **asked)
         plan = grown.plan
         choices = (plan.budget, plan.epochs, plan.mirror, plan.seed, plan.threads, plan.start)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from randpath.data.dataset import Arrays, Dataset, Files
+from randpath.data.dataset import Arrays, Dataset
 from randpath.data.decode import cover
 from randpath.errors import Damaged, DataError, MissingExtra
 from randpath.storage import checkpoint
@@ -54,8 +54,6 @@ class Start:
 
         `place` keeps what is computed, by the content of the pictures: nothing is computed twice.
         """
-        if isinstance(data, Files) and data.shape != self.shape:
-            data = data.of_shape(self.shape)
         found: list[np.ndarray] = [np.empty((0, self.num_features), np.float16)]
         chunks = [np.arange(i, min(i + CHUNK, len(data))) for i in range(0, len(data), CHUNK)]
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="features") as pool:
