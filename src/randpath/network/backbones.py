@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from randpath.errors import UsageError
 from randpath.network.heads import HeadKind
-from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork
+from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork, Whole
 from randpath.network.seeded import seeded
 from randpath.network.stem import Whitening
 
@@ -256,8 +256,23 @@ def compact(spec: Backbone, seed: int) -> PathNetwork:
     return _assemble(spec, seed, parts, GlobalMax(), widths[-1], (h // 8) * (w // 8), stem)
 
 
+def whole(build: Callable[[], nn.Module], num_features: int) -> Callable[[Backbone, int], PathNetwork]:
+    """A backbone made of any module that turns images into `num_features` numbers each: BACKBONES["mine"] = whole(...).
+
+    It has one module in one layer, so it is for the rivals, and for `rps` with modules=1 and attention=none.
+    """
+
+    def make(spec: Backbone, seed: int) -> PathNetwork:
+        if spec.M != 1 or spec.attention != "none":
+            raise UsageError(f"backbone {spec.name} has one module: add --set modules=1 --set attention=none")
+        layer = PathLayer([Whole(seeded(build, seed, "init", 0, 0))], None, activation=nn.Identity())
+        return PathNetwork([layer], nn.Identity(), num_features, seed)
+
+    return make
+
+
 WHITENED = ("compact", "resnet18_cifar")  # whose first layer is a 3 x 3 convolution
-BACKBONES = {
+BACKBONES: dict[str, Callable[[Backbone, int], PathNetwork]] = {
     "resnet18_cifar": resnet18_cifar,
     "resnet18_imagenet": resnet18_imagenet,
     "resnet32": resnet32,
