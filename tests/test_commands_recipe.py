@@ -108,7 +108,7 @@ def test_a_file_that_defines_only_settings_is_not_needed_again(here, monkeypatch
             "import sys\nsys.exit(0)\n",
             "ends the program (sys.exit) instead of defining an Experiment where: {}, line 2",
         ),
-        ("x = 1\ndef f(:\n", "where: {}, line 2"),
+        ("x = 1\ndef f(:\n", "SyntaxError: invalid syntax ({}, line 2)"),
         ("import nonesuch\n", "No module named 'nonesuch' where: {}, line 1"),
         ("tuned = 3\n", "does not define 'tuned' as an Experiment"),
     ],

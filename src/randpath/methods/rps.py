@@ -211,6 +211,12 @@ class RPS:
             )
         if settled.mu_sat is None and first and budget:
             notes.append("mu_sat cannot be measured, no exemplar has a gradient (one class has none): the path is kept")
+        if self.controller == "switch" and begun.S and (begun.k, begun.again) == (begun.S[0] + 1, 0):
+            now = best(trials).epochs[-1]["phi"]
+            if now < 1:  # also by the paper's own rule, where the memory holds more than a task
+                notes.append(
+                    f"gamma is below 1, so phi falls from 1 to {now:.3g} after the first switch (docs/fidelity.md)"
+                )
         return notes
 
     def _val(self, task: Task) -> Dataset:
