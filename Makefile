@@ -9,7 +9,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 setup: .venv/ready
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,start]'
 	touch $@
 
 demo: setup
@@ -33,8 +33,7 @@ test-states: setup
 	$(BIN)/python -m pytest -n 2 -m states tests
 
 tables: setup
-	$(BIN)/python -m randpath.report.renew
-	$(BIN)/python -m randpath.paper.show
+	$(BIN)/python -m randpath.paper.renew
 
 bench-speed: setup
 	for name in augment check checkpoint files fisher learn threads; do $(BIN)/python benchmarks/$$name.py || exit 1; done

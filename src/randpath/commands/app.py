@@ -13,6 +13,7 @@ from randpath.commands.bench import bench, methods, resume
 from randpath.commands.learn import learn, redo, rename, rollback
 from randpath.commands.paper import paper
 from randpath.commands.report import report
+from randpath.commands.start import start
 from randpath.commands.table import curves, table
 from randpath.engines import waiting
 from randpath.errors import DiskTrouble, OutOfMemory, RandpathError, UsageError
@@ -26,6 +27,7 @@ COMMANDS = (
     redo,
     rename,
     export,
+    start,
     check,
     data,
     bench,

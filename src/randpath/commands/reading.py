@@ -30,7 +30,7 @@ def open_model(model: Path, device: str = "cpu") -> "tuple[int, Model]":
 
     from randpath.model.model import Model
 
-    return versions.newest_good(model, lambda saved: Model.restore(saved, device), warn)
+    return versions.newest_good(model, lambda saved: Model.restore(saved, device, model), warn)
 
 
 def warn(text: str) -> None:
@@ -38,6 +38,8 @@ def warn(text: str) -> None:
 
 
 def picture_shape(model: "Model") -> tuple[int, int, int]:
+    if model.plan.start is not None:
+        return model.start().shape
     if len(model.plan.shape) != 3:
         raise UsageError("this model takes feature vectors, not pictures", next="PathClassifier.load, in Python")
     h, w, c = model.plan.shape
@@ -94,6 +96,8 @@ def use_threads(number: int | None) -> None:
 def stored_inside(model: "Model") -> str:
     """What whoever gets a model could see."""
     what = "pictures" if len(model.plan.shape) == 3 else "vectors"
+    if model.plan.start is not None:
+        what = "vectors and no picture"
     return f"{len(model.method.memory):,} training {what} are stored inside"
 
 

@@ -91,7 +91,7 @@ def decode(data: bytes, shape: tuple[int, ...] | None = None, *, name: str = "",
     image = _open(data, name)
     with _fault_named(data, name):
         plain = _upright(image, data, shape, name, strict)
-        return _pixels(plain if shape is None else _cover(plain, shape[0], shape[1]))
+        return _pixels(plain if shape is None else cover(plain, shape[0], shape[1]))
 
 
 def decode_both(data: bytes, shape: tuple[int, ...], *, name: str = "") -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +100,7 @@ def decode_both(data: bytes, shape: tuple[int, ...], *, name: str = "") -> tuple
     by_scale = image.format in ("JPEG", "MPO") and min(image.size) // (2 * max(shape[:2])) >= 2  # see _upright
     with _fault_named(data, name):
         plain = _upright(image, data, None, name, strict=True)
-        small = _pixels(_cover(plain, shape[0], shape[1])) if shape[2] == 3 and not by_scale else None
+        small = _pixels(cover(plain, shape[0], shape[1])) if shape[2] == 3 and not by_scale else None
     return _pixels(plain), decode(data, shape, name=name) if small is None else small
 
 
@@ -206,7 +206,7 @@ def _orientation(exif: bytes) -> int:
     return 1
 
 
-def _cover(image: Image.Image, h: int, w: int) -> Image.Image:
+def cover(image: Image.Image, h: int, w: int) -> Image.Image:
     """Scaled until it just covers h x w, then cut about the middle; a picture of that size keeps its pixels."""
     if image.size == (w, h):
         return image
