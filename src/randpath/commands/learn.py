@@ -91,25 +91,30 @@ def learn(
         network = chosen(model, old, folder, start)
         shape = network.shape if network else picture_shape(old) if old else None
         source = pictures_in(folder, shape, skip_bad)
+        asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
         try:
             source = as_vectors(source, network, model, stop) if network else source
+            grown = _planned(model, old, source, device, network, **asked)
+            number = _learned(grown, source, model, base, keep, stop)
         except Stopped:
             return _stopped(model, folder, 128 + stop.signal, as_json)
-        asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
-        grown = _planned(model, old, source, device, network, **asked)
-        plan = grown.plan
-        choices = (plan.budget, plan.epochs, plan.mirror, plan.seed, plan.threads, plan.start)
-        work = versions.name_of_work(model, base, source.fingerprint, choices)
-        if versions.is_done(model, base, work):
-            number = base
-            versions.finish(model, number)
-        else:
-            if not _trained(grown, source, model, work, stop):
-                return _stopped(model, folder, 128 + stop.signal, as_json)
-            state, document = grown.state()
-            number = versions.save(model, state.tensors, document, keep, base=base, work=work)
-        checkpoint.discard(model / "work")
     return _told(grown, number, model, as_json)
+
+
+def _learned(grown: "Model", source: "Source", model: Path, base: int, keep: int, stop: Stop) -> int:
+    """Train, and commit what came out as a new version; its number. Raises Stopped if somebody asked to stop."""
+    plan = grown.plan
+    choices = (plan.budget, plan.epochs, plan.mirror, plan.seed, plan.threads, plan.start)
+    work = versions.name_of_work(model, base, source.fingerprint, choices)
+    if versions.is_done(model, base, work):
+        number = base
+        versions.finish(model, number)
+    else:
+        _train(grown, source, model / "work" / work, stop)
+        state, document = grown.state()
+        number = versions.save(model, state.tensors, document, keep, base=base, work=work)
+    checkpoint.discard(model / "work")
+    return number
 
 
 def _planned(
@@ -154,12 +159,11 @@ def _planned(
     return old
 
 
-def _trained(grown: "Model", source: "Source", model: Path, work: str, stop: Stop) -> bool:
-    """Train, going on from this very learn's unfinished work; false if somebody asked to stop."""
+def _train(grown: "Model", source: "Source", place: Path, stop: Stop) -> None:
+    """Train, going on from this very learn's unfinished work in `place`."""
     from randpath.engines.serial import Serial
     from randpath.learning.method import Work
 
-    place = model / "work" / work
     with Bar(f"learning {len(source.class_names)} classes from {len(source.train):,} pictures") as bar:
         _drop_other_work(place, bar)
 
@@ -168,11 +172,7 @@ def _trained(grown: "Model", source: "Source", model: Path, work: str, stop: Sto
             if stop.signal:
                 raise Stopped()
 
-        try:
-            grown.learn(source.train, source.class_names, Work(Serial(tick), place))
-        except Stopped:
-            return False
-    return True
+        grown.learn(source.train, source.class_names, Work(Serial(tick), place))
 
 
 def rollback(model: Path, *, as_json: Json = False) -> int:
