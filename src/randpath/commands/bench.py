@@ -17,7 +17,7 @@ from rich.table import Table
 
 from randpath.commands import recipe as recipes
 from randpath.commands.cells import many
-from randpath.commands.terminal import Bar, Stop, results_table, task_line
+from randpath.commands.terminal import Bar, Stop, path_map, results_table, task_line
 from randpath.commands.watch import Watch
 from randpath.errors import Damaged, Diverged, Stopped, UsageError, as_typed
 from randpath.storage.lock import lock
@@ -81,7 +81,7 @@ def bench(
     if methods or seeds or grid:
         results = _results_file(name) if record else None
         root = out or Path("runs") / f"{name}-{variant}"
-        return many(recipe, variant, methods or method or "rps", seeds or str(seed), set_, grid, root, jobs, results)
+        return many(recipe, variant, methods or method, seeds or str(seed), set_, grid, root, jobs, results)
     return _one(recipe, variant, method, seed, set_, out, record)
 
 
@@ -202,6 +202,9 @@ def _run(begin: "Callable[[], Begun]", directory: Path, command: str, record: bo
         if stop.signal and len(lines) < _num_tasks(experiment):
             return 128 + stop.signal
         Console().print(results_table(lines))
+        if lines and lines[-1]["path"] is not None:
+            print("path map: layers down, modules across; the first task that used a module, * the present path")
+            print(path_map(lines))
         if record:
             file = _results_file(experiment.recipe)
             append_result(file, result_of(directory, command))

@@ -16,7 +16,7 @@ from randpath.errors import as_typed
 from randpath.learning.train import Training
 from randpath.report import charts
 from randpath.report.html import Section, drawn, page, section, strip, tile
-from randpath.report.reading import Frame, Run, exemplars, frames_of, going_on, run_exemplars
+from randpath.report.reading import Frame, Run, class_accuracies, exemplars, frames_of, going_on, run_exemplars
 from randpath.report.record import Result, results_of
 from randpath.report.svg import number
 from randpath.settings import declared
@@ -137,8 +137,14 @@ def _results(run: Run, beside: Mapping[str, list[list[float]]]) -> list[Section]
                 head=["true class", "taken for", "images", "of the class"], rows=rows,
             )
         )  # fmt: skip
-    if (figure := charts.forgetting(run)) is not None:
-        found.append(section("forgetting", "Forgetting by class", figures=drawn([figure])))
+    if len(run.tasks) > 1 and (classes := class_accuracies(run)):
+        found.append(
+            section(
+                "forgetting", "Forgetting by class", figures=drawn([charts.forgetting(run, classes)]),
+                head=["class", "at its best, %", "now, %", "lost"],
+                rows=[(run.classes[c], *(f"{100 * x:.1f}" for x in (a, b, a - b))) for c, (a, b) in classes.items()],
+            )
+        )  # fmt: skip
     return found
 
 
@@ -279,10 +285,21 @@ def _spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.2f}" + (f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else "")
 
 
+def _tasks_of(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Task by task: the classes of its first call, the pictures of all, the rest as the last call left it."""
+    found: dict[int, dict[str, Any]] = {}
+    for entry in history:
+        before = found.get(entry["k"])
+        found[entry["k"]] = dict(entry)
+        if before is not None:
+            found[entry["k"]]["classes_added"] = before["classes_added"]
+            found[entry["k"]]["pictures"] = before["pictures"] + entry["pictures"]
+    return [found[k] for k in sorted(found)]
+
+
 def model_page(model: "Model", version: int, directory: pathlib.Path) -> str:
     """What a model has learned, how full it is and which pictures it keeps."""
-    last_of: dict[int, dict[str, Any]] = {entry["k"]: entry for entry in model.history}
-    tasks = [last_of[k] for k in sorted(last_of)]
+    tasks = _tasks_of(model.history)
     last = model.history[-1]
     names = [model.text(c) for c in range(len(model.names))]
     tiles = [

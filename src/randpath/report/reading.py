@@ -161,7 +161,10 @@ def frames_of(lines: Sequence[Line]) -> list[Frame]:
 
 
 def class_accuracies(run: Run) -> dict[int, tuple[float, float]]:
-    """For each class its best accuracy after an earlier task (the present one for the newest) and its present one."""
+    """For each class its best accuracy after an earlier task (the present one for the newest) and its present one.
+
+    The class that lost most comes first.
+    """
     best: dict[int, float] = {}
     now: dict[int, float] = {}
     for k in range(1, len(run.tasks) + 1):
@@ -171,7 +174,7 @@ def class_accuracies(run: Run) -> dict[int, tuple[float, float]]:
         labels, predicted = read
         best |= {c: max(a, best.get(c, 0.0)) for c, a in now.items()}
         now = {c: metrics.accuracy(labels[labels == c], predicted[labels == c]) for c in np.unique(labels).tolist()}
-    return {c: (best.get(c, a), a) for c, a in now.items()}
+    return {c: (best.get(c, a), a) for c, a in sorted(now.items(), key=lambda item: item[1] - best.get(*item))}
 
 
 def exemplars(tensors: Mapping[str, Any], most: int) -> dict[int, list[np.ndarray]]:
