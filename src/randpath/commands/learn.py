@@ -85,13 +85,27 @@ def learn(
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {value}")
     _refuse_foreign(model, folder)
+    asked = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
+    return _learn(model, folder, asked, device, skip_bad, keep, start, as_json)
+
+
+def _learn(
+    model: Path,
+    folder: Path,
+    asked: dict[str, Any],
+    device: str,
+    skip_bad: bool,
+    keep: int,
+    start: str | None,
+    as_json: bool,
+) -> int:
+    """The next version of a model, from a folder; `asked` are the settings of the plan that were typed."""
     with lock(model), Stop() as stop, _kept(model):
         checkpoint.need_space(model, 20_000_000)
         base, old = open_model(model, device) if versions.is_model(model) else (0, None)
         network = chosen(model, old, folder, start)
         shape = network.shape if network else picture_shape(old) if old else None
         source = pictures_in(folder, shape, skip_bad)
-        asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
         try:
             source = as_vectors(source, network, model, stop) if network else source
             grown = _planned(model, old, source, device, network, **asked)
