@@ -23,12 +23,12 @@ class Deployed(nn.Module):
         super().__init__()
         self.inference = model.method.inference().cpu().float()
         self.augment = model.plan.augment()
-        self.temperature = model.temperature
+        self.temperature, self.doubt, self.num_classes = model.temperature, model.doubt, len(model.names)
         self.eval().requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
         q: Tensor = self.inference(self.augment.plain(images))
-        return torch.softmax(q / self.temperature, dim=1)
+        return (1 - self.doubt) * torch.softmax(q / self.temperature, dim=1) + self.doubt / self.num_classes
 
 
 def to_onnx(model: Model) -> bytes:
