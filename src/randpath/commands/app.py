@@ -15,6 +15,7 @@ from randpath.commands.learn import learn, redo, rollback
 from randpath.commands.paper import paper
 from randpath.commands.predict import predict
 from randpath.commands.report import report
+from randpath.commands.serve import serve
 from randpath.commands.table import curves, table
 from randpath.engines import waiting
 from randpath.errors import DiskTrouble, OutOfMemory, RandpathError, UsageError
@@ -30,6 +31,7 @@ COMMANDS = (
     forget,
     merge,
     export,
+    serve,
     check,
     data,
     bench,
