@@ -44,7 +44,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, steps: int, number: int) -> None:
     left = steps
     show = Bar.show
 
-    def counting(bar: Bar, done: float, what: str | None = None) -> None:
+    def counting(bar: Bar, done: float, what: Any = None) -> None:
         nonlocal left
         left -= 1
         if left == 0:

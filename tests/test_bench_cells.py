@@ -33,7 +33,7 @@ def test_all_is_every_method_and_every_named_variant():
     genetic = next(cell for cell in every if cell.name == "genetic")
     assert genetic.arguments("mnist_5", "paper") == [
         "bench", "mnist_5", "--variant", "paper", "--method", "rps", "--seed", "0",
-        "--set", "options.search=tournament",
+        "--set", "options.search=tournament", "--set", "options.N=8", "--set", "validation=true",
     ]  # fmt: skip
 
 

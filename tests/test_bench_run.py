@@ -66,8 +66,8 @@ def test_what_lies_on_disk_is_the_contract(tmp_path):
     assert [len(row) for row in matrix] == [1, 2, 3]
     lines = checkpoint.read_lines(tmp_path / "metrics.jsonl")
     assert set(lines[0]) == {
-        "k", "classes", "accuracy", "accuracy_by_task", "forgetting", "saturation", "switched", "path",
-        "parameters_trained", "parameters", "megabytes", "flops",
+        "k", "classes", "accuracy", "accuracy_by_task", "forgetting", "backward_transfer", "top5",
+        "saturation", "switched", "path", "parameters_trained", "parameters", "megabytes", "flops",
     }  # fmt: skip
     assert lines[0]["forgetting"] is None
     assert 0 <= lines[2]["accuracy"] <= 1
@@ -75,7 +75,12 @@ def test_what_lies_on_disk_is_the_contract(tmp_path):
     epochs = checkpoint.read_lines(tmp_path / "epochs.jsonl")
     assert set(epochs[0]) == {"k", "candidate", "epoch", "lr", "visits", "loss_ce", "loss_dist", "phi", "validation"}
     predictions = checkpoint.read_tensors(tmp_path / "predictions" / "3.safetensors")
-    assert set(predictions) == {"label", "predicted", "confidence"}
+    assert set(predictions) == {"label", "predicted", "confidence", "rank"}
+    right = predictions["label"] == predictions["predicted"]
+    assert ((predictions["rank"] == 0) == right).float().mean() > 0.99, "but for ties"
+    assert lines[2]["top5"] == pytest.approx((predictions["rank"] < 5).float().mean().item())
+    assert lines[2]["accuracy"] <= lines[2]["top5"] <= 1
+    assert lines[0]["top5"] is None, "of four classes all are among the first five"
     document = checkpoint.read_document(tmp_path / "experiment.json")
     assert Experiment.from_json(document["experiment"]) == replace(TINY, options={"N": 1})
     assert document["data_fingerprint"]

@@ -6,11 +6,16 @@ import sys
 import pytest
 
 from randpath import errors
-from tests.commands import ran
+from randpath.methods import METHODS
+from randpath.settings import declared
+from tests.commands import ran, run
 
 RAISING = """
 import sys
 from randpath import errors
+from randpath.methods import METHODS
+from randpath.settings import declared
+from tests.commands import run
 from randpath.commands import app, bench
 def _check_recipe(name): raise {error}
 bench._check_recipe = _check_recipe
@@ -48,7 +53,7 @@ def test_no_memory_ends_in_a_sentence(error):
 def test_a_recipe_that_leaves_is_told_and_one_with_a_dataclass_is_read(tmp_path):
     (tmp_path / "leaves.py").write_text("import sys; sys.exit(0)")
     done = ran("bench", tmp_path / "leaves.py", "--out", tmp_path / "run")
-    assert (done.returncode, "cannot be read: SystemExit: 0" in done.stderr.replace("\n", " ")) == (64, True)
+    assert (done.returncode, "ends the program" in done.stderr.replace("\n", " ")) == (64, True)
     (tmp_path / "own.py").write_text(OWN)
     done = ran("bench", tmp_path / "own.py", "--out", tmp_path / "run")
     assert (done.returncode, "does not define 'tuned'" in done.stderr) == (64, True)
@@ -65,3 +70,17 @@ class Options:
     b: int = 2
 tuned = Options()
 """
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_name_lists_the_options_with_default_and_meaning(name):
+    said = run("methods", name)
+    for setting in declared(METHODS[name]).values():
+        assert setting.meaning, f"{name}.{setting.name} does not say what it means"
+        assert all(word in said for word in (setting.name, setting.meaning.split()[0]))
+    assert name in said
+
+
+def test_methods_lists_all_and_refuses_others():
+    assert [line.split()[0] for line in run("methods").splitlines()] == list(METHODS)
+    assert "there is no method 'ewd'; there are rps" in run("methods", "ewd", code=64)

@@ -17,7 +17,7 @@ from randpath.learning.memory import Memory
 from randpath.learning.method import Work
 from randpath.learning.objective import distillation
 from randpath.learning.saturation import relative_saturation, saturation
-from randpath.learning.train import Training
+from randpath.learning.train import Training, _optimizer
 from randpath.methods import METHODS
 from randpath.metrics import accuracy, mean_class_accuracy
 from randpath.network.backbones import Backbone
@@ -197,6 +197,41 @@ def test_the_imagenet_network_is_the_standard_resnet18():
     with torch.no_grad():
         torch.testing.assert_close(net.features(x), h.mean(dim=(2, 3)), atol=1e-5, rtol=1e-4)
     assert Backbone("resnet18_imagenet", (64, 64, 3), M=1).build(0).head.num_features == 512
+
+
+def test_resnet32_is_the_fields():
+    """463,504 parameters before the classifier, and skips that learn nothing; by torch's functions alone."""
+    net = Backbone("resnet32", (8, 8, 3), M=1, attention="none").build(0).eval()
+    assert sum(p.numel() for p in net.parameters()) == 463_504
+    weights = net.state_dict()
+
+    def conv_bn(x: Tensor, name: str, at: int, stride: int) -> Tensor:
+        bn = [weights[f"{name}.{at + 1}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")]
+        return F.batch_norm(F.conv2d(x, weights[f"{name}.{at}.weight"], stride=stride, padding=1), *bn)
+
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    h = torch.relu(conv_bn(x, "layers.0.parallel.0", 0, 1))
+    for l in range(1, 16):  # noqa: E741
+        stride = 2 if l in (6, 11) else 1
+        skip = h if stride == 1 else torch.cat([h[:, :, ::2, ::2], torch.zeros_like(h[:, :, ::2, ::2])], dim=1)
+        inner = torch.relu(conv_bn(h, f"layers.{l}.parallel.0", 0, stride))
+        h = torch.relu(conv_bn(inner, f"layers.{l}.parallel.0", 3, 1) + skip)
+    with torch.no_grad():
+        torch.testing.assert_close(net.features(x), h.mean(dim=(2, 3)), atol=1e-5, rtol=1e-4)
+
+
+def test_the_fields_schedule_and_momentum_can_be_set():
+    """Divided by ten after 80 and 120 of 160 epochs, momentum without Nesterov."""
+    training = Training(epochs=160, lr=0.1, optimizer="sgd", halve_after=(0.5, 0.75), divide_by=10.0, nesterov=False)
+    assert [round(training.lr_at(epoch, 1), 6) for epoch in (0, 79, 80, 119, 120)] == [0.1, 0.1, 0.01, 0.01, 0.001]
+    (plain,), (nesterov,) = (
+        [
+            g["nesterov"]
+            for g in _optimizer([nn.Parameter(torch.ones(2, 2))], replace(training, nesterov=on)).param_groups
+        ][:1]
+        for on in (False, True)
+    )
+    assert (plain, nesterov) == (False, True)
 
 
 # ---- the memory and the loss

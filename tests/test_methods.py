@@ -28,13 +28,14 @@ from tests.checks import (
     tasks,
 )
 
+SMALL = {"rps": {"N": 2}, "ranpac": {"width": 64}}
+
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("name", METHODS)
 def test_conformance(name, check, tmp_path):
     def make():
-        options = {"N": 2} if name == "rps" else {}
-        return METHODS[name](setting(), **options)
+        return METHODS[name](setting(), **SMALL.get(name, {}))
 
     check(make, tmp_path) if "tmp_path" in inspect.signature(check).parameters else check(make)
 
@@ -50,7 +51,7 @@ def test_learns_easy_classes(name):
     from randpath.learning.train import Training
 
     s = replace(setting(), training=Training(epochs=20, batch=16, lr=5e-3))
-    method = METHODS[name](s, **({"N": 1} if name == "rps" else {}))
+    method = METHODS[name](s, **({"N": 1} if name == "rps" else SMALL.get(name, {})))
     for one in tasks(method, (2, 2)):
         method.learn(one, Work())
     test = pictures(range(4), seed=1)

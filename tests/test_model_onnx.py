@@ -48,7 +48,7 @@ def shaken(backbone: str, shape: tuple[int, ...], attention: str, width: int, nu
         method.net.head.bias.copy_((method.net.head.bias - q.mean(dim=0)) / q.std(dim=0).mean())
     model.names = [f"class {c}" for c in range(num_classes)]
     model.temperature, model.threshold = 1.7, 0.25
-    model._freeze()
+    model._fold_for_answers()
     return model
 
 

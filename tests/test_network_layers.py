@@ -1,19 +1,31 @@
 """Freezing, growth, and the plain ResNet that M = 1 must be."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from randpath.errors import UsageError
+from randpath.learning.method import Work
 from randpath.learning.train import train_mode
-from randpath.network.backbones import BACKBONES, Backbone
+from randpath.methods import METHODS
+from randpath.network.backbones import BACKBONES, Backbone, whole
 from randpath.network.fold import fold
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path, candidates
+from tests.checks import setting, tasks
 
 ATTENTIONS = ["peak", "mean", "conv", "channel", "none"]
-SHAPES = {"mlp": (8, 8, 1), "compact": (32, 32, 3), "resnet18_cifar": (16, 16, 3), "resnet18_imagenet": (64, 64, 3)}
+SHAPES = {
+    "mlp": (8, 8, 1),
+    "compact": (32, 32, 3),
+    "resnet18_cifar": (16, 16, 3),
+    "resnet18_imagenet": (64, 64, 3),
+    "resnet32": (16, 16, 3),
+}
 
 
 def build(name: str, M: int = 3, attention: str = "peak", seed: int = 0) -> PathNetwork:
@@ -214,3 +226,28 @@ def test_a_wrong_backbone_is_named():
         Backbone("resnet", (32, 32, 3)).build(0)
     with pytest.raises(ValueError, match="takes images"):
         Backbone("compact", (100,)).build(0)
+
+
+def test_a_network_of_ones_own_is_a_backbone(monkeypatch):
+    """It learns, its features reach the classifier as they are, and its batch-norm is in what answers."""
+
+    def build() -> nn.Module:
+        conv = nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.Tanh(), nn.AdaptiveAvgPool2d(2))
+        return nn.Sequential(conv, nn.Flatten())
+
+    monkeypatch.setitem(BACKBONES, "mine", whole(build, 24))
+    s = setting()
+    own = replace(s, backbone=Backbone("mine", (8, 8, 1), M=1, attention="none"))
+    method = METHODS["rehearsal"](own)
+    for one in tasks(method):
+        method.learn(one, Work())
+    x = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    method.net.eval()
+    module = method.net.layers[0].parallel[0].net
+    assert module[0][1].num_batches_tracked > 0
+    with torch.no_grad():
+        torch.testing.assert_close(method.inference().features(x), module(x))
+        torch.testing.assert_close(method.inference()(x), method.net(x))
+    assert METHODS["rps"](own, N=2).learn(tasks(method)[0], Work()).saturation is not None
+    with pytest.raises(UsageError, match="modules=1"):
+        METHODS["rps"](replace(s, backbone=replace(own.backbone, M=2)))

@@ -1,5 +1,6 @@
 """Ten ways in which a promise was once broken (issue 15), each by combining two harmless things."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from randpath.data import decode
+from randpath.errors import Stopped
 from randpath.model import versions
 from randpath.model.classifier import PathClassifier
 from randpath.model.model import Model
@@ -358,3 +362,25 @@ def test_held_out_pictures_that_come_again_are_not_trained_on(tmp_path):
     memory = model._model.method.memory
     train, val = ({d for part in side.values() for d in _digests(part)} for side in (memory.train, memory.val))
     assert not train & val
+
+
+def test_every_picture_is_decoded_once_before_training_begins(model, tmp_path, monkeypatch):
+    folder, opened = pictures(tmp_path / "d", "d", "e", count=6), []
+    for i in range(6):
+        Image.fromarray(pixels(f"jpeg {i}", 40, 30)).save(folder / "e" / f"{i}.jpg")
+    open_picture = decode._open
+
+    def counting(data, name):
+        opened.append(hashlib.sha256(data).hexdigest())
+        return open_picture(data, name)
+
+    def stop(*_):
+        raise Stopped
+
+    monkeypatch.setattr(decode, "_open", counting)
+    monkeypatch.setattr(Model, "_taught", stop)
+    assert ran("learn", model, folder).returncode == 128
+    ours = [hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.*g")]
+    twice = {digest for digest in ours if opened.count(digest) != 1}
+    # A JPEG of more than four times the size is decoded at a smaller scale too, which is quick.
+    assert twice <= {hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.jpg")}

@@ -2,15 +2,17 @@
 
 import base64
 import hashlib
+import json
 import re
 import threading
 import urllib.error
 import urllib.request
 
+import numpy as np
 import pytest
 
 from randpath.commands.report import page_of, report
-from randpath.errors import Damaged, UsageError
+from randpath.errors import Damaged, RandpathError, UsageError
 from randpath.report.events import _masked
 from randpath.report.live import server
 from randpath.report.pages import rivals
@@ -96,8 +98,34 @@ def test_what_is_no_run_is_refused_and_what_is_lost_is_left_out(tmp_path):
     assert 'id="confusion"' not in text
     assert 'id="exemplars"' not in text
     checkpoint.write_lines(run / "metrics.jsonl", [{"k": 1}])
-    with pytest.raises(Damaged, match=r"metrics\.jsonl is damaged"):
+    with pytest.raises(Damaged, match=r"metrics\.jsonl, line 1 is damaged"):
         page_of((run,))
+
+
+ODD = [None, True, -1, 0, 1.5, 10**30, "", "x", [], [[]], [0], [[0, 2]], {}, {"a": []}, [None], "\u202e", [["a"]]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_lies_in_a_run_directory_there_is_a_page_or_an_error_of_ours(tmp_path, seed):
+    run, rng = made_run(tmp_path, epochs=1), np.random.default_rng(seed)
+    names = ("metrics.jsonl", "epochs.jsonl", "times.jsonl", "experiment.json")
+    whole = {name: (run / name).read_bytes() for name in names}
+    refused = 0
+    for _ in range(40):
+        name = names[rng.integers(4)]
+        lines = [json.loads(line) for line in whole[name].decode().splitlines()]
+        line = lines[rng.integers(len(lines))]
+        if name == "experiment.json" and rng.random() < 0.7:
+            line = line["experiment"]
+        line[list(line)[rng.integers(len(line))]] = ODD[rng.integers(len(ODD))]
+        (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        try:
+            assert page_of((run,)).startswith("<!doctype html>")
+            assert page_of((run, run)).startswith("<!doctype html>")
+        except RandpathError:
+            refused += 1
+        (run / name).write_bytes(whole[name])
+    assert 10 < refused < 40
 
 
 def test_a_method_without_paths_has_no_path_map(tmp_path):

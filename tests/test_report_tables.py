@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from randpath.report.renew import renewed
+from randpath.paper.renew import renewed
 from randpath.report.tables import MARKED, table
 
 ROOT = Path(__file__).parents[1]

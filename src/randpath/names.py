@@ -36,9 +36,7 @@ def fault(name: str) -> str:
 def clean(name: str) -> str:
     """A name as it is kept; what is none is refused."""
     if what := fault(name):
-        raise UsageError(
-            f"{shown(name)[:100]!r} is no name for a class: it {what.replace('not valid', 'is not valid')}"
-        )
+        raise UsageError(f"{shown(name)[:100]!r} is no name for a class: it {what}")
     return normal(name)
 
 

@@ -56,7 +56,7 @@ def each(rule: Rule) -> Rule:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Declared:
     """One thing that may be set."""
 
     name: str
@@ -78,7 +78,7 @@ class Setting:
 
 
 @cache
-def declared(kind: Any) -> dict[str, Setting]:
+def declared(kind: Any) -> dict[str, Declared]:
     """The annotated fields of a dataclass; those without an annotation of ours are not settings.
 
     >>> @dataclass
@@ -95,7 +95,7 @@ def declared(kind: Any) -> dict[str, Setting]:
             rules = tuple(extra for extra in extras if isinstance(extra, Rule))
             meaning = next((extra for extra in extras if isinstance(extra, str)), "")
             default = f.default if f.default_factory is MISSING else f.default_factory()
-            found[f.name] = Setting(f.name, inner, rules, meaning, default)
+            found[f.name] = Declared(f.name, inner, rules, meaning, default)
     return found
 
 

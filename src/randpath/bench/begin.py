@@ -18,22 +18,31 @@ FREE = ("processes", "training.save_seconds")  # settings that cannot change a r
 
 
 def begin(
-    experiment: Experiment, directory: pathlib.Path, stream: TaskStream, command: str, inexact: bool
+    experiment: Experiment,
+    directory: pathlib.Path,
+    stream: TaskStream,
+    command: str,
+    inexact: bool,
+    recipe_file: Mapping[str, Any] | None = None,
 ) -> checkpoint.Saved:
     """The last checkpoint, number 0000 for a new run; refuses to go on with another experiment, environment or data.
 
     Each checkpoint holds what the run began with: experiment.json is the copy to read, and may have been edited since.
     """
+    file: dict[str, Any] = {} if recipe_file is None else {"recipe_file": dict(recipe_file)}
+    # The code of a method or dataset of one's own is a part of the environment, as a library's version is.
+    code: dict[str, Any] = {"recipe_file": recipe_file["sha256"]} if recipe_file and recipe_file["defines"] else {}
     now = checkpoint.parse_document(  # lists for tuples
         checkpoint.encode_document(
             {
                 "experiment": experiment.to_json(),
-                "environment": environment(),
+                "environment": {**environment(), **code},
                 "data_fingerprint": stream.source.fingerprint,
                 "class_order": list(stream.class_order),
                 "class_names": list(stream.class_names),
                 "command": command,
                 "commits": [commit()],
+                **file,
             }
         )
     )
@@ -46,6 +55,8 @@ def begin(
     if len(saved.documents["metrics"]) < stream.num_tasks:
         # A finished run is read-only: the reader's commit and environment are not added to it.
         before["experiment"] = now["experiment"]  # what is free to change
+        if "recipe_file" in now:
+            before["recipe_file"] = now["recipe_file"]  # it may have been moved
         before["commits"] = sorted({*before.get("commits", []), *now["commits"]}, key=str)
         if elsewhere:
             before["inexact"] = sorted({*before.get("inexact", []), *elsewhere})

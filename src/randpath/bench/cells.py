@@ -11,7 +11,8 @@ from randpath.errors import UsageError
 # Variants of a method that have a name of their own in the paper's tables.
 NAMED = {
     "rps2019": ("rps", ("options.switch_every=2", "attention=none")),
-    "genetic": ("rps", ("options.search=tournament",)),
+    # a choice needs several paths, and images to choose by
+    "genetic": ("rps", ("options.search=tournament", "options.N=8", "validation=true")),
 }
 
 

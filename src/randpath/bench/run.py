@@ -45,6 +45,7 @@ def steps(
     engine: Engine | None = None,  # none: serial and quiet
     inexact: bool = False,
     command: str = "",
+    recipe_file: Mapping[str, Any] | None = None,  # path, sha256 and what it defines, for `resume`
 ) -> Iterator[dict[str, Any]]:
     """One metrics line per task, those committed by an earlier call first. Each task is one transaction.
 
@@ -53,7 +54,7 @@ def steps(
     engine = engine or Serial()
     torch.set_num_threads(experiment.threads)
     stream, method = prepare(experiment)
-    saved = begin(experiment, directory, stream, command, inexact)
+    saved = begin(experiment, directory, stream, command, inexact, recipe_file)
     lines: Lines = {name: saved.documents[name] for name in ("metrics", "epochs", "times")}
     committed = len(lines["metrics"])
     if committed:
@@ -148,11 +149,13 @@ def evaluate(
 ) -> tuple[list[float], dict[str, np.ndarray]]:
     """Accuracy on the test images of each task up to k, and the raw predictions; the only place that sees test data."""
     augment = Augment(stream.source.mean, stream.source.std)
-    labels, predicted, confidence, by_task = [], [], [], []
+    labels, predicted, confidence, rank, by_task = [], [], [], [], []
     for j in range(1, k + 1):
         test = stream.test(j)
-        p = predict(inference, test, augment, device).softmax(dim=1).max(dim=1)
+        q = predict(inference, test, augment, device)
+        p = q.softmax(dim=1).max(dim=1)
         labels.append(test.labels)
+        rank.append((q > q.gather(1, torch.from_numpy(test.labels)[:, None])).sum(dim=1).short().numpy())
         predicted.append(p.indices.numpy())
         confidence.append(p.values.numpy())
         by_task.append(metrics.accuracy(labels[-1], predicted[-1]))
@@ -160,6 +163,7 @@ def evaluate(
         "label": np.concatenate(labels),
         "predicted": np.concatenate(predicted),
         "confidence": np.concatenate(confidence),
+        "rank": np.concatenate(rank),  # how many classes score higher than the true one
     }
 
 
@@ -179,6 +183,8 @@ def _metric(
         "accuracy": metrics.accuracy(answers["label"], answers["predicted"]),
         "accuracy_by_task": accuracy_by_task,
         "forgetting": metrics.forgetting(matrix),
+        "backward_transfer": metrics.backward_transfer(matrix),
+        "top5": float(np.mean(answers["rank"] < 5)) if stream.task(k).num_classes > 5 else None,
         "saturation": learned.saturation,
         "switched": learned.switched,
         "path": None if learned.path is None else learned.path.to_lists(),

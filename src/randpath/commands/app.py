@@ -16,6 +16,7 @@ from randpath.commands.paper import paper
 from randpath.commands.predict import predict
 from randpath.commands.report import report
 from randpath.commands.serve import serve
+from randpath.commands.start import start
 from randpath.commands.table import curves, table
 from randpath.engines import waiting
 from randpath.errors import DiskTrouble, OutOfMemory, RandpathError, UsageError
@@ -32,6 +33,7 @@ COMMANDS = (
     merge,
     export,
     serve,
+    start,
     check,
     data,
     bench,

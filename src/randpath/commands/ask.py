@@ -138,6 +138,8 @@ def info(model: Path, *, as_json: Json = False) -> int:
     print(f"{len(loaded.names)} classes, {loaded.plan.backbone} on {h_w}, {facts['megabytes']:.1f} MB, ", end="")
     print(f"{facts['flops'] / 1e6:,.1f} MFLOPs for each")
     print(f"{stored_inside(loaded)}, of at most {loaded.plan.budget:,}: whoever gets the model can see them")
+    if loaded.plan.start is not None:
+        print(f"start: {loaded.plan.start_name}, SHA-256 {loaded.plan.start[:16]}...")
     print(capacity(last))
     if last["saturation"] is not None:
         print(f"  mu_sat {last['saturation']:+.2f} (the paper's measure; at 0 or above the path is full)")
@@ -225,7 +227,7 @@ def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels
     before: list[Model] = []
     for number in versions.before(model, version):
         with contextlib.suppress(Damaged):
-            before.append(Model.restore(versions.load(model, number)))
+            before.append(Model.restore(versions.load(model, number), directory=model))
     best: dict[int, float] = {}
     tasks = _task_of(now)
     present = {k: float(np.mean(guess[own] == labels[own])) for k in set(tasks) if (own := tasks[labels] == k).any()}

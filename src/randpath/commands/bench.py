@@ -1,31 +1,39 @@
 """The commands that run recipes. torch is imported inside them, after the lock is taken."""
 
+import json
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from randpath.commands import recipe as recipes
 from randpath.commands.cells import many
-from randpath.commands.terminal import Bar, Stop, results_table, task_line
+from randpath.commands.terminal import Bar, Stop, path_map, results_table, task_line
 from randpath.commands.watch import Watch
 from randpath.errors import Damaged, Diverged, Stopped, UsageError, as_typed
 from randpath.storage.lock import lock
 
+Variant = Literal["tuned", "paper"]
+
 if TYPE_CHECKING:
     from randpath.bench.experiment import Experiment
+
+    Begun = tuple[Experiment, Mapping[str, Any] | None]  # and the recipe file it comes from
 
 
 def bench(
     recipe: str,
     *,
-    variant: Literal["tuned", "paper"] = "tuned",
+    variant: Variant = "tuned",
     method: str | None = None,
     seed: int = 0,
     out: Path | None = None,
@@ -66,33 +74,45 @@ def bench(
     jobs
         How many of these runs go on at once.
     """
-    _check_recipe(recipe)
+    recipes.check_there(recipe)
     name = Path(recipe).stem
+    if skip_bad:
+        set_ = (*set_, "skip_bad=true")
     if methods or seeds or grid:
         results = _results_file(name) if record else None
         root = out or Path("runs") / f"{name}-{variant}"
-        settings = (*set_, "skip_bad=true") if skip_bad else set_
-        return many(
-            recipe, variant, methods or method or "rps", seeds or str(seed), settings, grid, root, jobs, results
-        )
-    directory = out or Path("runs") / f"{name}-{method or 'rps'}-{variant}-{seed}"
+        return many(recipe, variant, methods or method or "rps", seeds or str(seed), set_, grid, root, jobs, results)
+    return _one(recipe, variant, method, seed, set_, out, record)
+
+
+def _one(
+    recipe: str,
+    variant: Variant,
+    method: str | None,
+    seed: int,
+    settings: tuple[str, ...],
+    out: Path | None,
+    record: bool,
+) -> int:
+    """One run in a directory of its own, whose name says what it is."""
+    name = Path(recipe).stem
+    if method is None and not recipes.is_file(recipe):  # a file's own method may be another one
+        method = "rps"
+    begin = cache(lambda: _experiment(recipe, variant, method, seed, settings))
+    directory = out or Path("runs") / f"{name}-{method or begin()[0].method}-{variant}-{seed}"
     if (directory / "experiment.json").exists():
         raise UsageError(
             f"{directory} holds a run already; type: {as_typed('resume', directory)}   (or choose another --out)"
         )
     if record:
         _results_file(name)
-    if skip_bad:
-        set_ = (*set_, "skip_bad=true")
-    typed_settings = "".join(f" --set {shlex.quote(setting)}" for setting in set_)
-    if method is None and not recipe.endswith(".py"):  # whose own method may be another one
-        method = "rps"
     typed = f" --method {method}" if method else ""
-    command = f"randpath bench {recipe} --variant {variant}{typed} --seed {seed}{typed_settings}"
-    return _run(lambda: _experiment(recipe, variant, method, seed, set_), directory, command, record)
+    changed = "".join(f" --set {shlex.quote(setting)}" for setting in settings)
+    command = f"randpath bench {recipe} --variant {variant}{typed} --seed {seed}{changed}"
+    return _run(begin, directory, command, record)
 
 
-def resume(run: Path, *, inexact: bool = False, record: bool = False) -> int:
+def resume(run: Path, *, inexact: bool = False, record: bool = False, recipe: Path | None = None) -> int:
     """Go on with an interrupted run, exactly as if it had never stopped.
 
     Parameters
@@ -100,9 +120,11 @@ def resume(run: Path, *, inexact: bool = False, record: bool = False) -> int:
     run
         The run directory.
     inexact
-        Go on although library versions or the machine differ; the result is then not bit-identical.
+        Go on although library versions, the machine or the recipe file differ; the result is not bit-identical then.
     record
         Append the result to docs/results/RECIPE.json of the present directory.
+    recipe
+        Where the recipe file is now, if it defines the run's method or dataset and was moved.
     """
     from randpath.storage import checkpoint
 
@@ -110,25 +132,45 @@ def resume(run: Path, *, inexact: bool = False, record: bool = False) -> int:
         raise UsageError(f"{run} is not a run directory: it has no experiment.json")
     with _reading(run):
         document = checkpoint.read_document(run / "experiment.json")
-        command = document["command"]
+        command, file = document["command"], document.get("recipe_file")
 
-    def experiment() -> "Experiment":
+    def begin() -> "Begun":
         from randpath.bench.experiment import Experiment
 
         with _reading(run):
-            return Experiment.from_json(document["experiment"])
+            again = None if file is None else recipes.read_again(file, run, recipe, inexact)
+            return Experiment.from_json(document["experiment"]), again
 
-    return _run(experiment, run, command, record, inexact)
+    return _run(begin, run, command, record, inexact)
 
 
-def methods() -> int:
-    """List the methods that `bench --method` takes."""
+def methods(name: str | None = None) -> int:
+    """List the methods that `bench --method` takes, or the options of one.
+
+    Parameters
+    ----------
+    name
+        A method; its options are changed by `bench --set options.NAME=VALUE`.
+    """
+    from dataclasses import MISSING
+
     from randpath.methods import METHODS
+    from randpath.settings import declared
 
-    console = Console()
-    for name, method in METHODS.items():
-        module = sys.modules[method.__module__]
-        console.print(f"[bold]{name:12}[/] {(module.__doc__ or '').splitlines()[0]}", highlight=False)
+    if name is not None and name not in METHODS:
+        raise UsageError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    console = Console(highlight=False, soft_wrap=True)
+    for one in METHODS if name is None else [name]:
+        text = sys.modules[METHODS[one].__module__].__doc__ or ""
+        console.print(f"[bold]{one:12}[/] {escape(text.splitlines()[0])}")
+    if name is not None:
+        table = Table(box=None, header_style="bold")
+        for column in ("option", "default", "takes", "meaning"):
+            table.add_column(column, overflow="fold")
+        for setting in declared(METHODS[name]).values():
+            default = "-" if setting.default is MISSING else json.dumps(setting.default)
+            table.add_row(setting.name, default, escape(setting.wanted()), escape(setting.meaning))
+        console.print(table if table.row_count else "it has no options of its own")
     return 0
 
 
@@ -144,21 +186,25 @@ def _reading(run: Path) -> Iterator[None]:
         ) from error
 
 
-def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record: bool, inexact: bool = False) -> int:
-    """Run or go on with what `get` returns, which is called after the lock is taken: it imports torch."""
+def _run(begin: "Callable[[], Begun]", directory: Path, command: str, record: bool, inexact: bool = False) -> int:
+    """Run or go on with what `begin` returns, which is called after the lock is taken: it imports torch."""
     from randpath.storage import checkpoint
 
     with lock(directory), Stop() as stop:
         from randpath.report.record import append_result, result_of
 
-        experiment = get()
+        begun = begin()
+        experiment = begun[0]
         if not (directory / "experiment.json").exists():
             checkpoint.need_space(directory.parent if directory.parent.exists() else Path(), 50_000_000)
         with Bar("reading the data") as bar:
-            lines = _tasks(experiment, directory, command, inexact, bar, stop)
+            lines = _tasks(begun, directory, command, inexact, bar, stop)
         if stop.signal and len(lines) < _num_tasks(experiment):
             return 128 + stop.signal
         Console().print(results_table(lines))
+        if lines and lines[-1]["path"] is not None:
+            print("path map: layers down, modules across; the first task that used a module, * the present path")
+            print(path_map(lines))
         if record:
             file = _results_file(experiment.recipe)
             append_result(file, result_of(directory, command))
@@ -170,14 +216,13 @@ def _run(get: "Callable[[], Experiment]", directory: Path, command: str, record:
     return 0
 
 
-def _tasks(
-    experiment: "Experiment", directory: Path, command: str, inexact: bool, bar: Bar, stop: Stop
-) -> list[dict[str, Any]]:
+def _tasks(begun: "Begun", directory: Path, command: str, inexact: bool, bar: Bar, stop: Stop) -> list[dict[str, Any]]:
     """Learn task by task and say so; the metrics lines of all tasks, or of those committed before a stop."""
     from randpath.bench.run import steps
     from randpath.engines.processes import Processes
     from randpath.engines.serial import Serial
 
+    experiment, recipe_file = begun
     num_tasks = _num_tasks(experiment)
     watch = Watch(experiment, directory, num_tasks)
     lines = watch.lines
@@ -192,7 +237,10 @@ def _tasks(
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: bar.say(f"warning: {message}")
         try:
-            for line in steps(experiment, directory, engine=pool or Serial(tick), inexact=inexact, command=command):
+            engine = pool or Serial(tick)
+            for line in steps(
+                experiment, directory, engine=engine, inexact=inexact, command=command, recipe_file=recipe_file
+            ):
                 watch.committed(line)
                 bar.say(task_line(line, num_tasks))
         except Diverged as error:
@@ -209,51 +257,19 @@ def _tasks(
     return lines
 
 
-def _check_recipe(name: str) -> None:
-    """Refuse a recipe that is not there, without importing anything."""
-    here = sorted(p.stem for p in (Path(__file__).parents[1] / "recipes").glob("[a-z]*.py"))
-    if name.endswith(".py") and not Path(name).is_file():
-        raise UsageError(f"there is no recipe file {name}")
-    if not name.endswith(".py") and name not in here:
-        raise UsageError(f"there is no recipe {name!r}; there are {', '.join(here)}, or give a .py file")
-
-
-def _recipe(name: str) -> ModuleType:
-    import importlib
-    import importlib.util
-
-    if not name.endswith(".py"):
-        return importlib.import_module(f"randpath.recipes.{name}")
-    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    here = sys.modules.setdefault(spec.name, module)  # a dataclass looks its module up there
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"the recipe {name} cannot be read: {type(error).__name__}: {error}") from error
-    finally:
-        if here is module:
-            del sys.modules[spec.name]
-    return module
-
-
-def _experiment(recipe: str, variant: str, method: str | None, seed: int, settings: tuple[str, ...]) -> "Experiment":
+def _experiment(recipe: str, variant: Variant, method: str | None, seed: int, settings: tuple[str, ...]) -> "Begun":
     """The experiment that a recipe defines, with what was typed changed."""
     from dataclasses import replace
 
-    from randpath.bench.experiment import Experiment
-
-    chosen = getattr(_recipe(recipe), variant, None)
-    if not isinstance(chosen, Experiment):
-        raise UsageError(f"{recipe} does not define {variant!r} as an Experiment")
+    chosen, file = recipes.read(recipe, variant)
     if method is not None and method != chosen.method:
         chosen = replace(chosen, method=method, options={})
-    changed: Experiment = replace(chosen, recipe=Path(recipe).stem, variant=variant, seed=seed).with_settings(settings)  # type: ignore[arg-type]
-    if changed.seed != seed:
-        raise UsageError("the seed is set by --seed")
-    return changed
+    chosen = replace(chosen, recipe=Path(recipe).stem, variant=variant, seed=seed)
+    changed = chosen.with_settings(settings)
+    for name in ("seed", "method"):  # they name the run directory
+        if getattr(changed, name) != getattr(chosen, name):
+            raise UsageError(f"the {name} is set by --{name}")
+    return changed, file
 
 
 def _num_tasks(experiment: "Experiment") -> int:

@@ -20,8 +20,9 @@ from randpath.commands.reading import (
     stored_inside,
     warn,
 )
+from randpath.commands.start import as_vectors, chosen
 from randpath.commands.terminal import Bar, Stop
-from randpath.errors import DataError, RandpathError, UsageError, as_typed
+from randpath.errors import DataError, RandpathError, Stopped, UsageError, as_typed
 from randpath.model import versions
 from randpath.storage import checkpoint, inside
 from randpath.storage.lock import NAMES as LOCK
@@ -29,6 +30,7 @@ from randpath.storage.lock import lock
 
 if TYPE_CHECKING:
     from randpath.data.dataset import Source
+    from randpath.data.features import Start
     from randpath.model.model import Model
 
 
@@ -44,6 +46,7 @@ def learn(
     keep: int = 3,
     flip: bool = True,
     threads: Threads = None,
+    start: str | None = None,
     as_json: Json = False,
 ) -> int:
     """Teach a model the classes of a folder: one sub-folder a class. Makes the model if it is new.
@@ -73,6 +76,9 @@ def learn(
     threads
         How many to train with; default: as many as at the first `learn`, there all cores up to four. Another number
         changes the last bits of a result.
+    start
+        A pretrained network in front: an .onnx file, a name as `randpath start` has them, auto or none; settled by the
+        first `learn`; default auto: efficientnet_lite0 for photographs, where it is installed.
     as_json
         Print one JSON object.
     """
@@ -83,26 +89,41 @@ def learn(
     with lock(model), Stop() as stop, _kept(model):
         checkpoint.need_space(model, 20_000_000)
         base, old = open_model(model, device) if versions.is_model(model) else (0, None)
-        source = pictures_in(folder, picture_shape(old) if old else None, skip_bad)
-        grown = _planned(old, source, device, budget=budget, epochs=epochs, mirror=flip, seed=seed, threads=threads)
-        choices = (grown.plan.budget, grown.plan.epochs, grown.plan.mirror, grown.plan.seed, grown.plan.threads)
-        work = versions.name_of_work(model, base, source.fingerprint, choices)
-        if versions.is_done(model, base, work):
-            number = base
-            versions.finish(model, number)
-        else:
-            if not _trained(grown, source, model, work, stop):
-                return _stopped(model, folder, 128 + stop.signal, as_json)
-            state, document = grown.state()
-            number = versions.save(model, state.tensors, document, keep, base=base, work=work)
-        checkpoint.discard(model / "work")
+        network = chosen(model, old, folder, start)
+        shape = network.shape if network else picture_shape(old) if old else None
+        source = pictures_in(folder, shape, skip_bad)
+        asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
+        try:
+            source = as_vectors(source, network, model, stop) if network else source
+            grown = _planned(model, old, source, device, network, **asked)
+            number = _learned(grown, source, model, base, keep, stop)
+        except Stopped:
+            return _stopped(model, folder, 128 + stop.signal, as_json)
     return _told(grown, number, model, as_json)
 
 
+def _learned(grown: "Model", source: "Source", model: Path, base: int, keep: int, stop: Stop) -> int:
+    """Train, and commit what came out as a new version; its number. Raises Stopped if somebody asked to stop."""
+    plan = grown.plan
+    choices = (plan.budget, plan.epochs, plan.mirror, plan.seed, plan.threads, plan.start)
+    work = versions.name_of_work(model, base, source.fingerprint, choices)
+    if versions.is_done(model, base, work):
+        number = base
+        versions.finish(model, number)
+    else:
+        _train(grown, source, model / "work" / work, stop)
+        state, document = grown.state()
+        number = versions.save(model, state.tensors, document, keep, base=base, work=work)
+    checkpoint.discard(model / "work")
+    return number
+
+
 def _planned(
+    model: Path,
     old: "Model | None",
     source: "Source",
     device: str,
+    network: "Start | None",
     *,
     budget: int | None,
     epochs: int | None,
@@ -117,8 +138,19 @@ def _planned(
     from randpath.model.sizing import plan_for
 
     if old is None:
-        choices = {"budget": budget, "epochs": epochs, "mirror": mirror, "seed": seed, "threads": threads}
-        return Model(plan_for(source.train, mean=source.mean, std=source.std, **choices), device)
+        choices: dict[str, Any] = {
+            "budget": budget,
+            "epochs": epochs,
+            "mirror": mirror,
+            "seed": seed,
+            "threads": threads,
+        }
+        if network is None:
+            return Model(plan_for(source.train, mean=source.mean, std=source.std, **choices), device)
+        choices |= {"mirror": None, "start": network.sha256, "start_name": network.name}
+        new = Model(plan_for(source.train, **choices), device)
+        new.directory = model
+        return new
     plan = old.plan
     if seed is not None and seed != plan.seed:
         raise UsageError(f"the model was begun with --seed {plan.seed}, which stays", next="leave out --seed")
@@ -128,13 +160,11 @@ def _planned(
     return old
 
 
-def _trained(grown: "Model", source: "Source", model: Path, work: str, stop: Stop) -> bool:
-    """Train, going on from this very learn's unfinished work; false if somebody asked to stop."""
+def _train(grown: "Model", source: "Source", place: Path, stop: Stop) -> None:
+    """Train, going on from this very learn's unfinished work in `place`."""
     from randpath.engines.serial import Serial
-    from randpath.errors import Stopped
     from randpath.learning.method import Work
 
-    place = model / "work" / work
     with Bar(f"learning {len(source.class_names)} classes from {len(source.train):,} pictures") as bar:
         _drop_other_work(place, bar)
 
@@ -143,11 +173,7 @@ def _trained(grown: "Model", source: "Source", model: Path, work: str, stop: Sto
             if stop.signal:
                 raise Stopped()
 
-        try:
-            grown.learn(source.train, source.class_names, Work(Serial(tick), place))
-        except Stopped:
-            return False
-    return True
+        grown.learn(source.train, source.class_names, Work(Serial(tick), place))
 
 
 def rollback(model: Path, *, as_json: Json = False) -> int:
@@ -217,7 +243,7 @@ def _refuse_foreign(model: Path, folder: Path) -> None:
         raise DataError(f"{folder} does not exist", where=str(folder))
     if model.exists() and not model.is_dir():
         raise UsageError(f"{model} is a file; the model is a directory", next="randpath learn MODEL FOLDER")
-    ours = {*LOCK, "versions", "work", versions.POINTER, checkpoint.TEMPORARY + versions.POINTER}
+    ours = {*LOCK, "versions", "work", "start", versions.POINTER, checkpoint.TEMPORARY + versions.POINTER}
     if model.is_dir() and (odd := sorted(p.name for p in model.iterdir() if p.name not in ours)):
         raise UsageError(
             f"{model} is not a model directory: it holds {names.shown(odd[0])}",
@@ -231,7 +257,7 @@ def _refuse_foreign(model: Path, folder: Path) -> None:
 
 
 def _drop_other_work(place: Path, bar: Bar) -> None:
-    found = [name for name in inside.listing(place.parent) if name != place.name]
+    found = [name for name in inside.listing(place.parent) if name not in (place.name, "features")]
     if found:
         bar.say(
             "an unfinished learn of another version, with other pictures or other options, was found: it is dropped"

@@ -69,11 +69,11 @@ def _list(folder: pathlib.Path, scale: Literal["small", "full"]) -> int:
 def _checked() -> int:
     """For each item the recorded file, or the reason why there is none."""
     from randpath.paper.items import ITEMS, Scale
-    from randpath.paper.run import recorded_file
+    from randpath.paper.run import sources
 
     here, scales = pathlib.Path(), list[Scale](("small", "full"))
     for one in ITEMS:
-        files = [str(file) for s in scales if (file := recorded_file(here, one, s)).exists()]
+        files = [str(file) for s in scales for file in sources(here, one, s)]
         why = f"needs {one.needs}" if one.needs else f"not run yet: randpath paper {one.name} --record"
         print(f"{one.name:14} {', '.join(files) or why}")
     return 0
@@ -90,19 +90,22 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
         raise UsageError(
             f"{name} has no runs at scale {scale}: it needs {item.needs}", next=f"randpath paper {name} --scale full"
         )
-    if missing := run.absent(item, scale):
-        print(f"  left out, because these methods are not there: {', '.join(missing)}")
-    for trial in planned:
+    if absent := run.absent(item, scale):
+        print(f"  left out, because these methods are not there: {', '.join(absent)}")
+    known = run.recorded(pathlib.Path(), item, scale)
+    have = {(r["arm"], r["seed"]) for r in known}
+    missing = [trial for trial in planned if (trial.arm, trial.seed) not in have]
+    for trial in missing:
         code = _run(trial, item)
         if code:
             return code
-    results = [run.measure(trial, item, scale) for trial in planned if trial.state == "done"]
+    results = known + [run.measure(trial, item, scale) for trial in missing if trial.state == "done"]
     if not results:
         raise UsageError(f"no run of {name} could be finished", next="randpath paper")
     table = Table(box=None, header_style="bold")
     for column in ("", "seeds", "ours, %", "the paper, %"):
         table.add_column(column, justify="left" if not column else "right")
-    for row in show.table(item, results):
+    for row in show.table(item, results, scale):
         table.add_row(*row)
     Console().print(table)
     print(f"the claim, at {scale} scale: {show.verdict(item, results)}\nwhat differs from the paper: {item.differs}")

@@ -12,7 +12,7 @@ from randpath.errors import UsageError
 from randpath.model import versions
 
 if TYPE_CHECKING:
-    from randpath.data.dataset import Dataset, Source
+    from randpath.data.dataset import Source
     from randpath.model.model import Model
 
 Json = Annotated[bool, Parameter(name="--json", negative=())]
@@ -30,7 +30,7 @@ def open_model(model: Path, device: str = "cpu") -> "tuple[int, Model]":
 
     from randpath.model.model import Model
 
-    return versions.newest_good(model, lambda saved: Model.restore(saved, device), warn)
+    return versions.newest_good(model, lambda saved: Model.restore(saved, device, model), warn)
 
 
 def warn(text: str) -> None:
@@ -38,6 +38,8 @@ def warn(text: str) -> None:
 
 
 def picture_shape(model: "Model") -> tuple[int, int, int]:
+    if model.plan.start is not None:
+        return model.start().shape
     if len(model.plan.shape) != 3:
         raise UsageError("this model takes feature vectors, not pictures", next="PathClassifier.load, in Python")
     h, w, c = model.plan.shape
@@ -46,27 +48,21 @@ def picture_shape(model: "Model") -> tuple[int, int, int]:
 
 def pictures_in(folder: Path, shape: tuple[int, int, int] | None, skip_bad: bool) -> "Source":
     """The pictures at the model's size; a new model takes 32 x 32, or 64 x 64 where most pictures are larger."""
-    from dataclasses import replace
-
     from randpath.data.folder import load
 
     with Bar(f"looking at {folder}") as bar:
-        size = _size(folder) if shape is None else shape[0]
+        size = _size(folder) if shape is None else 0
         source = load(
-            folder, size=size, test=0.0, skip_bad=skip_bad, tick=lambda done, total: bar.show(done / max(total, 1))
+            folder,
+            size=size,
+            shape=shape,
+            test=0.0,
+            skip_bad=skip_bad,
+            tick=lambda done, total: bar.show(done / max(total, 1)),
         )
         for line in source.skipped:
             bar.say(f"left out: {line}")
-    if shape is None or tuple(shape) == source.train.shape:
-        return source
-    return replace(source, train=_reshaped(source.train, shape), test=_reshaped(source.test, shape))
-
-
-def _reshaped(data: "Dataset", shape: tuple[int, int, int]) -> "Dataset":
-    from randpath.data.dataset import Files
-
-    assert isinstance(data, Files)
-    return data.of_shape(shape)
+    return source
 
 
 def _size(folder: Path) -> int:
@@ -100,6 +96,8 @@ def use_threads(number: int | None) -> None:
 def stored_inside(model: "Model") -> str:
     """What whoever gets a model could see."""
     what = "pictures" if len(model.plan.shape) == 3 else "vectors"
+    if model.plan.start is not None:
+        what = "vectors and no picture"
     return f"{len(model.method.memory):,} training {what} are stored inside"
 
 

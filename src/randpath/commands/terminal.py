@@ -116,6 +116,21 @@ def results_table(lines: list[dict[str, Any]]) -> Table:
     return table
 
 
+def path_map(lines: list[dict[str, Any]]) -> str:
+    """Layers down, modules across: the first task that used a module, . for none, * for the present path.
+
+    >>> print(path_map([{"k": 1, "path": [[1, 0], [0, 1]]}, {"k": 2, "path": [[0, 1], [0, 1]]}]))
+      layer 1  1  2*
+      layer 2  .  1*
+    """
+    present, text = lines[-1]["path"], []
+    for layer, row in enumerate(present):
+        first = [next((line["k"] for line in lines if line["path"][layer][m]), ".") for m in range(len(row))]
+        cells = (f"{k}{'*' if used else ' '}" for k, used in zip(first, row))
+        text.append(f"  layer {layer + 1}  {' '.join(cells)}".rstrip())
+    return "\n".join(text)
+
+
 def _short(n: int) -> str:
     """A count in at most five characters, so that the table fits in 80 columns.
 

@@ -1,14 +1,18 @@
 """Every fault of a data folder in one pass, before any training."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from randpath.data._tree import Fault, Picture, Tree, scan, shown
-from randpath.data.decode import EXTENSIONS, PictureError, decode, read, sniff
+import numpy as np
 
+from randpath.data._tree import Fault, Picture, Tree, scan, shown
+from randpath.data.decode import EXTENSIONS, PictureError, decode, decode_both, read, sniff
+
+SMALL = 2**29  # bytes of pixels that one look hands on
 Tick = Callable[[int, int], None]  # files done, files in all
 
 
@@ -49,29 +53,37 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}{'es' if what.endswith('s') else 's'}"
 
 
-def inspect(tree: Tree, tick: Tick | None = None) -> tuple[list[Fault], dict[str, Seen]]:
-    """The faults of the structure and of every file, and what was seen of each file."""
+def inspect(
+    tree: Tree, tick: Tick | None = None, shape: tuple[int, ...] | None = None
+) -> tuple[list[Fault], dict[str, Seen], dict[str, np.ndarray]]:
+    """The faults of the structure and of every file, what was seen of each, and the pixels at `shape` of the first."""
     seen: dict[str, Seen] = {}
+    small: dict[str, np.ndarray] = {}
+    most = 0 if shape is None else SMALL // math.prod(shape)
     files = [picture.file for picture in tree.pictures]
     parts = [files[i : i + 64] for i in range(0, len(files), 64)]
     # Looking at a small picture is all Python, where a second thread is in the way (50,000: 19 s alone, 29 s by two).
     large = any((tree.root / file).stat().st_size > 20_000 for file in files[:: max(1, len(files) // 50)])
     with ThreadPoolExecutor(2 if large else 1, thread_name_prefix="check") as pool:
-        for part in pool.map(lambda part: [(file, _look(tree.root, file)) for file in part], parts):
-            seen.update(part)
+        for part in pool.map(lambda part: [_look(tree.root, file, shape, small, most) for file in part], parts):
+            seen |= zip(files[len(seen) :], part)
             if tick is not None:
                 tick(len(seen), len(files))
     faults = [*tree.faults, *(look.fault for look in seen.values() if look.fault is not None)]
     faults += _duplicates(tree.pictures, seen)
-    return faults, seen
+    return faults, seen, small
 
 
-def _look(root: Path, file: str) -> Seen:
+def _look(root: Path, file: str, shape: tuple[int, ...] | None, small: dict[str, np.ndarray], most: int) -> Seen:
+    """One file; while there is room, its pixels at `shape` are put into `small`, so that it is decoded once."""
     content = ""
     try:
         data = read(root / file)
         content = hashlib.sha256(data).hexdigest()
-        pixels = decode(data, strict=True)
+        if shape is not None and len(small) < most:
+            pixels, small[file] = decode_both(data, shape)
+        else:
+            pixels = decode(data, strict=True)
     except PictureError as error:
         return Seen(content, "", Fault(error.kind, shown(file), error.fault, drop=(file,)))
     digest = hashlib.sha256(repr(pixels.shape).encode())

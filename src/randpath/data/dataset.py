@@ -54,19 +54,20 @@ def _whole(labels: np.ndarray) -> Index:
 
 
 class Arrays:
-    """Items that fit in memory: one uint8 array, channels last, or one float32 array of feature vectors."""
+    """Items that fit in memory: one uint8 array, channels last, or one array of feature vectors, float32 or float16."""
 
     def __init__(self, items: np.ndarray, labels: np.ndarray):
         if len(items) != len(labels):
             raise DataError(f"{len(items)} items but {len(labels)} labels")
         if items.dtype == np.uint8 and items.ndim == 3:
             items = items[..., None]
-        if not (items.dtype == np.uint8 and items.ndim == 4) and not (items.dtype == np.float32 and items.ndim == 2):
+        vectors = items.ndim == 2 and items.dtype in (np.float32, np.float16)
+        if not vectors and not (items.dtype == np.uint8 and items.ndim == 4):
             raise DataError(
                 "items must be uint8 images (n, h, w) or (n, h, w, c), or float32 vectors (n, d); "
                 f"got {items.dtype} of shape {items.shape}"
             )
-        if items.dtype == np.float32 and not np.isfinite(items).all():
+        if vectors and not np.isfinite(items).all():
             bad = int(np.flatnonzero(~np.isfinite(items).all(axis=1))[0])
             raise DataError(f"item {bad} holds a value that is not finite")
         self.items = items
@@ -85,7 +86,9 @@ class Arrays:
 
     def batches(self, indices: Iterable[Index]) -> Iterator[Batch]:
         for i in indices:
-            yield torch.from_numpy(self.items[i]), torch.from_numpy(self._labels[i])
+            x = self.items[i]
+            x = x.astype(np.float32) if x.dtype == np.float16 else x
+            yield torch.from_numpy(x), torch.from_numpy(self._labels[i])
 
     def take(self, indices: Index, labels: Index | None = None) -> "Arrays":
         return Arrays(self.items[indices], self._labels[indices] if labels is None else labels)
@@ -214,9 +217,11 @@ class Files:
             return data
         return min(data, _png(self._decoded(row)), key=len)
 
-    def of_shape(self, shape: tuple[int, int, int]) -> "Files":
-        """The same pictures, decoded to another shape."""
-        return Files(shape=shape, **self._own())
+    def remember(self, pixels: Iterable[np.ndarray | None]) -> None:
+        """Take over what is decoded already, in the order of the items."""
+        for row, decoded in zip(range(len(self._pixels.items)), pixels):
+            if decoded is not None:
+                self._pixels.items[row], self._pixels.ready[row] = decoded, True
 
     def tensors(self) -> dict[str, np.ndarray]:
         items = [item for item in map(self.kept().item, range(len(self))) if isinstance(item, bytes)]

@@ -2,6 +2,8 @@
 
 import functools
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -93,24 +95,46 @@ def decode(data: bytes, shape: tuple[int, ...] | None = None, *, name: str = "",
     ((2, 4, 3), [255, 255, 255, 255])
     """
     image = _open(data, name)
+    with _fault_named(data, name):
+        plain = _upright(image, data, shape, name, strict)
+        return _pixels(plain if shape is None else cover(plain, shape[0], shape[1]))
+
+
+def decode_both(data: bytes, shape: tuple[int, ...], *, name: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """The whole picture, strictly checked, and the same at `shape`, as `decode` gives each; decoded once if it can."""
+    image = _open(data, name)
+    by_scale = image.format in ("JPEG", "MPO") and min(image.size) // (2 * max(shape[:2])) >= 2  # see _upright
+    with _fault_named(data, name):
+        plain = _upright(image, data, None, name, strict=True)
+        small = _pixels(cover(plain, shape[0], shape[1])) if shape[2] == 3 and not by_scale else None
+    return _pixels(plain), decode(data, shape, name=name) if small is None else small
+
+
+def _upright(image: Image.Image, data: bytes, shape: tuple[int, ...] | None, name: str, strict: bool) -> Image.Image:
+    """The picture, decoded, as RGB or L by rule and the right way up."""
+    if strict and image.format == "PNG":
+        Image.OPEN["PNG"][0](BytesIO(data), name).verify()
+    if shape is not None:  # a JPEG is decoded at the smallest scale that is still twice what is asked for
+        image.draft(None, (2 * max(shape[:2]), 2 * max(shape[:2])))
+    image.load()
+    turn = _TURN.get(_orientation(image.info.get("exif", b"")))
+    plain = _plain(image, "L" if shape is not None and shape[2] == 1 else "RGB")
+    return plain if turn is None else plain.transpose(turn)
+
+
+def _pixels(image: Image.Image) -> np.ndarray:
+    pixels = np.array(image)
+    return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+@contextmanager
+def _fault_named(data: bytes, name: str) -> Iterator[None]:
     try:
-        if strict and image.format == "PNG":
-            Image.OPEN["PNG"][0](BytesIO(data), name).verify()
-        if shape is not None:  # a JPEG is decoded at the smallest scale that is still twice what is asked for
-            image.draft(None, (2 * max(shape[:2]), 2 * max(shape[:2])))
-        image.load()
-        turn = _TURN.get(_orientation(image.info.get("exif", b"")))
-        plain = _plain(image, "L" if shape is not None and shape[2] == 1 else "RGB")
-        if turn is not None:
-            plain = plain.transpose(turn)
-        if shape is not None:
-            plain = _cover(plain, shape[0], shape[1])
+        yield
     except PictureError as error:
         raise PictureError(error.kind, error.fault, where=name) from error
     except Exception as error:  # Pillow's plugins raise a dozen kinds, from struct.error to SyntaxError
         raise PictureError(_how_broken(data, error), f"cannot be decoded ({error})", where=name) from error
-    pixels = np.array(plain)
-    return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
 def _open(data: bytes, name: str) -> Image.Image:
@@ -130,7 +154,7 @@ def _open(data: bytes, name: str) -> Image.Image:
     except Exception as error:
         raise PictureError(_how_broken(data, error), f"its header cannot be read ({error})", where=name) from error
     _cap(image.width, image.height, name)
-    if getattr(image, "is_animated", False) and image.format not in FIRST_FRAME:
+    if image.format not in FIRST_FRAME and getattr(image, "is_animated", False):
         raise PictureError("animated", "an animation, not one picture", where=name)
     return image
 
@@ -200,7 +224,7 @@ def _orientation(exif: bytes) -> int:
     return 1
 
 
-def _cover(image: Image.Image, h: int, w: int) -> Image.Image:
+def cover(image: Image.Image, h: int, w: int) -> Image.Image:
     """Scaled until it just covers h x w, then cut about the middle; a picture of that size keeps its pixels."""
     if image.size == (w, h):
         return image

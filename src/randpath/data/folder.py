@@ -13,15 +13,22 @@ from randpath.keyed import rng
 
 
 def load(
-    folder: Path, *, size: int = 64, test: float = 0.2, skip_bad: bool = False, tick: Tick | None = None
+    folder: Path,
+    *,
+    size: int = 64,
+    shape: tuple[int, int, int] | None = None,
+    test: float = 0.2,
+    skip_bad: bool = False,
+    tick: Tick | None = None,
 ) -> Source:
-    """The pictures at size x size, once every file has been looked at.
+    """The pictures at size x size, or another shape, once every file has been looked at.
 
     A severe fault stops it; with `skip_bad` the files at fault are left out and listed in `skipped`. Where the folder
     has no test split of its own, the share `test` of each class is drawn for it, the same on every machine.
     """
     tree = scan(Path(folder))
-    faults, seen = inspect(tree, tick)
+    shape = shape or (size, size, 3)
+    faults, seen, small = inspect(tree, tick, shape)
     severe = [fault for fault in faults if fault.severe]
     hopeless = [fault for fault in severe if fault.drop is None]
     if hopeless or (severe and not skip_bad):
@@ -41,11 +48,13 @@ def load(
         Files(
             [tree.root / p.file for p in part],
             np.array([number[p.label] for p in part], np.int64),
-            (size, size, 3),
+            shape,
             [seen[p.file].content for p in part],
         )
         for part in parts
     )
+    for data, part in zip((train, held), parts):
+        data.remember(small.pop(p.file, None) for p in part)
     digest = hashlib.sha256(repr(names).encode())
     for p in pictures:
         digest.update(repr((p.split, p.label, p.file, seen[p.file].content)).encode())

@@ -17,7 +17,7 @@ from randpath.data.dataset import Dataset, Index
 from randpath.engines.serial import Tick, quiet
 from randpath.errors import Damaged, Diverged, Stopped
 from randpath.keyed import rng
-from randpath.settings import at_least, between, check, each
+from randpath.settings import above, at_least, between, check, each
 from randpath.storage import checkpoint
 
 Key = tuple[int | str, ...]
@@ -39,10 +39,12 @@ class Training:
     lr: Annotated[float, at_least(0), "the highest learning rate"] = 1e-3
     # "we do not use any weight or network regularization scheme"
     weight_decay: Annotated[float, at_least(0), "of weights; scales and biases are not decayed"] = 0.0
-    momentum: Annotated[float, between(0, 1), "of sgd, Nesterov's"] = 0.9
+    momentum: Annotated[float, between(0, 1), "of sgd"] = 0.9
+    nesterov: Annotated[bool, "whether the momentum of sgd is Nesterov's"] = True
     schedule: Annotated[Literal["halve", "one_cycle", "cosine"], "of the learning rate"] = "halve"
     # 20, 30 and 40 of 50 epochs
     halve_after: Annotated[tuple[float, ...], each(between(0, 1)), "shares of the epochs"] = (0.4, 0.6, 0.8)
+    divide_by: Annotated[float, above(1), "what the learning rate of `halve` is divided by after each of them"] = 2.0
     warm_up: Annotated[float, between(0, 1), "share of the steps of one_cycle in which the rate rises"] = 0.2
     smoothing: Annotated[float, between(0, 1), "of the labels"] = 0.0
     # Cheaper steps at nearly the same accuracy.
@@ -79,7 +81,7 @@ class Training:
         if self.schedule == "halve":
             epoch = step // steps_an_epoch
             halvings = sum(epoch >= round(share * self.epochs) for share in self.halve_after)
-            return float(self.lr / 2**halvings)
+            return float(self.lr / self.divide_by**halvings)
         if self.schedule == "cosine":
             return self.lr * 0.5 * (1 + math.cos(math.pi * step / total))
         rise = self.warm_up * total
@@ -285,7 +287,9 @@ def _optimizer(params: list[nn.Parameter], training: Training) -> torch.optim.Op
         return torch.optim.Adam(groups, training.lr)
     if training.optimizer == "adamw":
         return torch.optim.AdamW(groups, training.lr)
-    return torch.optim.SGD(groups, training.lr, momentum=training.momentum, nesterov=training.momentum > 0)
+    return torch.optim.SGD(
+        groups, training.lr, momentum=training.momentum, nesterov=training.nesterov and training.momentum > 0
+    )
 
 
 @torch.no_grad()

@@ -12,13 +12,16 @@ from randpath.methods.icarl import ICaRL
 from randpath.methods.joint import Joint
 from randpath.methods.lwf import LwF
 from randpath.methods.mas import MAS
+from randpath.methods.ncm import NCM
 from randpath.methods.online_ewc import OnlineEWC
 from randpath.methods.progressive import Progressive
+from randpath.methods.ranpac import RanPAC
 from randpath.methods.rehearsal import Rehearsal
 from randpath.methods.rps import RPS
 from randpath.methods.rtf import RtF
 from randpath.methods.rwalk import RWalk
 from randpath.methods.si import SI
+from randpath.methods.slda import SLDA
 
 METHODS: dict[str, type[Method]] = {
     "rps": RPS,  # Adaptive RPS-Net, and the 2019 RPS-Net with switch_every
@@ -44,4 +47,8 @@ METHODS: dict[str, type[Method]] = {
     # a part per task
     "progressive": Progressive,
     "der": DER,
+    # solved, not trained: for feature vectors
+    "ncm": NCM,
+    "slda": SLDA,
+    "ranpac": RanPAC,
 }

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from randpath.data.stream import Task
 from randpath.keyed import rng
+from randpath.learning.generated import normalised, pixels, require_small_pictures
 from randpath.learning.method import Learned, Work
 from randpath.learning.objective import cross_entropy
 from randpath.learning.plain import Plain
-from randpath.learning.replay import normalised, pixels, require_small_pictures
 from randpath.learning.train import Terms
 from randpath.network.seeded import seeded
 from randpath.network.vae import VAE

@@ -174,11 +174,13 @@ class RPS:
         mu_sat = None
         if len(memory):
             mu_sat = saturation(net, winner.path, P_ts, Joined(memory.exemplars()), s.augment)
+        return Settled(net, memory, winner.path, mu_sat, self._should_switch(begun.k, mu_sat))
+
+    def _should_switch(self, k: int, mu_sat: float | None) -> bool:
+        """Whether the path is full: by its saturation, or after every J tasks."""
         if self.switch_every:
-            switched = begun.k % self.switch_every == 0
-        else:
-            switched = mu_sat is not None and mu_sat >= self.threshold
-        return Settled(net, memory, winner.path, mu_sat, switched)
+            return k % self.switch_every == 0
+        return mu_sat is not None and mu_sat >= self.threshold
 
     def _commit(self, begun: Begun, trials: list[Trial], settled: Settled) -> Learned:
         """Take over what was found: all at once, after everything that could fail."""
@@ -209,6 +211,12 @@ class RPS:
             )
         if settled.mu_sat is None and first and budget:
             notes.append("mu_sat cannot be measured, no exemplar has a gradient (one class has none): the path is kept")
+        if self.controller == "switch" and begun.S and (begun.k, begun.again) == (begun.S[0] + 1, 0):
+            now = best(trials).epochs[-1]["phi"]
+            if now < 1:  # also by the paper's own rule, where the memory holds more than a task
+                notes.append(
+                    f"gamma is below 1, so phi falls from 1 to {now:.3g} after the first switch (docs/fidelity.md)"
+                )
         return notes
 
     def _val(self, task: Task) -> Dataset:

@@ -19,6 +19,7 @@ from randpath.model import versions
 from randpath.model.answers import answers
 from randpath.model.model import Model
 from randpath.model.stored import encode_label
+from randpath.storage.checkpoint import Saved
 
 AT_ONCE = 64  # pictures in one batch
 WAITING = 1000  # pictures that may wait; the next is refused
@@ -44,7 +45,7 @@ class Asker:
         self.questions: queue.Queue[Question | None] = queue.Queue(WAITING)
         self.looked = time.monotonic()
         self.version, self.model = self._newest()
-        if len(self.model.plan.shape) != 3:
+        if not _takes_pictures(self.model):
             raise UsageError("this model takes feature vectors, not pictures", next="PathClassifier.load, in Python")
         self.exemplars: tuple[Dataset, np.ndarray] | None = None  # with their features; made when they are asked for
         self.thread = threading.Thread(target=self._work, name="ask", daemon=True)
@@ -52,7 +53,7 @@ class Asker:
 
     def ask(self, data: bytes, top: int, nearest: bool = False) -> "Future[dict[str, Any]]":
         """The answer that will come, for the bytes of a picture file; raises PictureError, or queue.Full."""
-        pixels = decode(data, self.model.plan.shape, name="the picture")
+        pixels = decode(data, _shape(self.model), name="the picture")
         question = Question(pixels, data, top, nearest, Future())
         self.questions.put_nowait(question)
         return question.answer
@@ -89,7 +90,7 @@ class Asker:
                 self._renew()
 
     def _answered(self, batch: list[Question]) -> list[dict[str, Any]]:
-        shape = self.model.plan.shape
+        shape = _shape(self.model)
         pixels = [q.pixels if q.pixels.shape == shape else decode(q.data, shape) for q in batch]
         data = Arrays(np.stack(pixels), np.zeros(len(batch), np.int64))
         found = answers(self.model, data, max(question.top for question in batch))
@@ -106,7 +107,7 @@ class Asker:
     def _nearest(self, picture: Dataset) -> dict[str, Any] | None:
         """The stored picture whose features are nearest, and its name; none where no pictures are kept."""
         parts = list(self.model.method.memory.train.values())
-        if not parts:
+        if not parts or self.model.plan.start is not None:  # with a start it keeps vectors
             return None
         if self.exemplars is None:
             self.exemplars = Joined(parts), self.model.seen(Joined(parts))[1]
@@ -124,10 +125,22 @@ class Asker:
         try:
             if versions.current(self.directory) != self.version:
                 version, model = self._newest()
-                if len(model.plan.shape) == 3:
+                if _takes_pictures(model):
                     self.version, self.model, self.exemplars = version, model, None
         except (RandpathError, OSError) as error:
             self.tell(f"version {self.version} goes on to answer: {error}")
 
     def _newest(self) -> tuple[int, Model]:
-        return versions.newest_good(self.directory, lambda saved: Model.restore(saved, self.device), self.tell)
+        return versions.newest_good(self.directory, self._restored, self.tell)
+
+    def _restored(self, saved: Saved) -> Model:
+        return Model.restore(saved, self.device, self.directory)
+
+
+def _takes_pictures(model: Model) -> bool:
+    return len(model.plan.shape) == 3 or model.plan.start is not None
+
+
+def _shape(model: Model) -> tuple[int, ...]:
+    """Of the pictures that a model takes."""
+    return model.plan.shape if model.plan.start is None else model.start().shape

@@ -162,7 +162,9 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, directory: str | Path, *, features: Features | None = None, device: str = "cpu") -> "PathClassifier":
         """The model of a directory; it goes on learning as if it had never been away."""
-        _, model = versions.newest_good(Path(directory), lambda saved: Model.restore(saved, device), warnings.warn)
+        _, model = versions.newest_good(
+            Path(directory), lambda saved: Model.restore(saved, device, Path(directory)), warnings.warn
+        )
         plan = model.plan
         if plan.features != (features is not None):
             how = "give the function again: load(directory, features=f)" if plan.features else "leave out features="
@@ -196,7 +198,9 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X = np.asarray(self.features(np.asarray(X)), np.float32)
         if isinstance(X, np.ndarray) and X.ndim in (3, 4):
             items = check_images(X)
-            if not fresh and items.shape[1:] != self._model.plan.shape:
+            if not fresh and self._model.plan.start is not None:
+                items = self._model.start().vectors(Arrays(items, np.zeros(len(items), np.int64))).items
+            elif not fresh and items.shape[1:] != self._model.plan.shape:
                 raise UsageError(f"the model takes items of shape {self._model.plan.shape}, got {items.shape[1:]}")
         else:
             if not fresh and len(self._model.plan.shape) == 3:

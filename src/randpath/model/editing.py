@@ -131,7 +131,7 @@ def _rebuilt(
         for key in ("dropped", "fewer_right"):
             entry[key] = {name: value for name, value in entry.get(key, {}).items() if name not in gone}
         entry["confusions"] = [row for row in entry.get("confusions", []) if not {*row[:2]} & {*gone}]
-    rebuilt = Model.restore(Saved(tensors, {"model": document}), model.device)
+    rebuilt = Model.restore(Saved(tensors, {"model": document}), model.device, model.directory)
     rebuilt.calibrate(list(rebuilt.method.memory.val.values()))
     return rebuilt
 

@@ -5,6 +5,7 @@
 
 import copy
 import hashlib
+import pathlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
+from randpath.data.features import Start
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device
 from randpath.errors import Damaged, DataError, UsageError
@@ -28,6 +30,7 @@ from randpath.model import calibration
 from randpath.model.calibration import Novelty
 from randpath.model.comparing import compared
 from randpath.model.sizing import Plan
+from randpath.model.start import Named, kept
 from randpath.model.stored import (
     FORMAT,
     NUMBERS,
@@ -93,6 +96,8 @@ class Model:
         self.method = plan.method(device)
         self.teacher: Teacher | None = None  # of the present task, so that a later call can go on with it
         self.inference: nn.Module = nn.Identity()
+        self.directory: pathlib.Path | None = None  # where the file of its start is kept
+        self._start: Start | None = None
 
     def learn(self, data: Dataset, names: Sequence[Label], work: Work | None = None) -> dict[str, Any]:
         """One call: `data` is labelled by position in `names`. Returns, and remembers, what it did.
@@ -106,7 +111,7 @@ class Model:
             was = None if old is None else self.logits(old).argmax(axis=1)
             method, teacher, learned = self._taught(lesson, work or Work())
             self.method, self.teacher, self.names = method, teacher, lesson.names
-            self._freeze()
+            self._fold_for_answers()
             held = [part for part in (old, lesson.val) if part is not None and len(part)]
             report = self._report(lesson, learned) | self._measured(held, was, len(self.names) - len(lesson.added))
             self.history.append(report)
@@ -121,7 +126,8 @@ class Model:
         train, val = (data.take(part, labels[part]) for part in hold_out(labels, self.plan.seed))
         seen_before = int(np.count_nonzero(labels < len(self.names)))
         memory = copy.copy(self.method.memory)
-        if seen_before or len(self.plan.shape) == 3:  # equal vectors are nothing odd; equal pictures are copies
+        # Of a user's own data, equal vectors are nothing odd; equal pictures are copies.
+        if seen_before or len(self.plan.shape) == 3 or self.plan.start:
             train, val = _without_doubles(memory, train, val)
             _refuse_nothing_to_train_on(train, own, len(self.names))
         return Lesson(own, own[len(self.names) :], train, val, seen_before, memory)
@@ -206,20 +212,33 @@ class Model:
             self.novelty = calibration.fit_novelty(at_hand, q, f, data.labels)
         return q, data.labels
 
-    def _freeze(self) -> None:
+    def _fold_for_answers(self) -> None:
         """Fold the inference path. Vectors are answered in float64: there the batch size does not show."""
         self.inference = self.method.inference().to(self.device)
         if len(self.plan.shape) == 1:
             self.inference.double()
 
+    def start(self) -> Start:
+        """The network in front, opened when it is first needed."""
+        if self._start is None:
+            assert self.directory is not None and self.plan.start is not None and self.plan.start_name is not None
+            self._start = kept(self.directory, Named(self.plan.start_name, self.plan.start))
+        return self._start
+
+    def vectors(self, data: Dataset) -> Dataset:
+        """Pictures as a model with a start sees them; anything else as it is."""
+        return self.start().vectors(data) if self.plan.start is not None and len(data.shape) == 3 else data
+
     def logits(self, data: Dataset) -> np.ndarray:
         """q of every item, (n, classes), in float64."""
+        data = self.vectors(data)
         dtype = torch.float64 if len(self.plan.shape) == 1 else torch.float32
         q = predict(lambda x: self.inference(x.to(dtype)), data, self.plan.augment(), self.device)
         return q.double().numpy()
 
     def seen(self, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
         """q (n, classes) and the features before the last layer (n, D) of every item, in float64."""
+        data = self.vectors(data)
         dtype = torch.float64 if len(self.plan.shape) == 1 else torch.float32
         net = self.inference
         assert isinstance(net, Folded)
@@ -301,15 +320,17 @@ class Model:
         return megabytes(self.state()[0].tensors)
 
     @classmethod
-    def restore(cls, saved: Saved, device: str = "cpu") -> "Model":
+    def restore(cls, saved: Saved, device: str = "cpu", directory: pathlib.Path | None = None) -> "Model":
         """The model that `state` described; whatever does not fit together is Damaged."""
         check_device(device)
         try:
-            return cls._restore(saved, device)
+            model = cls._restore(saved, device)
         except Damaged:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
             raise Damaged(f"its parts do not fit together: {type(error).__name__}: {error}") from error
+        model.directory = directory
+        return model
 
     @classmethod
     def _restore(cls, saved: Saved, device: str) -> "Model":
@@ -338,7 +359,7 @@ class Model:
         if not (model.temperature > 0 and 0 <= model.threshold <= 1 and 0 <= model.doubt <= 0.5):
             raise Damaged("its calibration is out of range")
         model.novelty = novelty_from(document.get("novelty"), saved, model.temperature, len(names))
-        model._freeze()
+        model._fold_for_answers()
         return model
 
 

@@ -1,6 +1,7 @@
 """How a model sizes itself: what the first pictures settle, with settings in the manner of `tuned`."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from randpath.settings import above, between, check, each, that_is
 STEPS = 600  # that a call trains for, unless there are few or many pictures
 
 
+SHA256 = that_is("a SHA-256", lambda text: re.fullmatch("[0-9a-f]{64}", text) is not None)
 SHAPE = that_is(
     "one or three whole numbers from 1 to 65,536 for at most 100,000,000 values",
     lambda shape: len(shape) in (1, 3) and all(0 < n <= 65536 for n in shape) and math.prod(shape) <= 10**8,
@@ -42,10 +44,14 @@ class Plan:
     features: Annotated[bool, "the items came out of a function of the user's"] = False
     seed: Annotated[int, between(-(2**63), 2**63), "of weights, batches and paths"] = 0
     threads: Annotated[int, between(1, 256), "change the last bits, so they belong to the model"] = 1
+    start: Annotated[str | None, SHA256, "of the file that turns pictures into the vectors; null: none"] = None
+    start_name: Annotated[str | None, "how it can be had again"] = None
 
     def __post_init__(self) -> None:
         """What could not be read again is refused, before anything is trained; a stored plan is checked here too."""
         check(self)
+        if self.start is not None and (len(self.shape) != 1 or self.start_name is None):
+            raise UsageError("a model with a start takes vectors, and knows its name")
         if len(self.mean) != self.shape[-1] or len(self.std) != self.shape[-1]:
             raise UsageError(f"mean and std must have {self.shape[-1]} numbers, one per channel or feature")
 

@@ -71,6 +71,7 @@ def decode_label(document: Any) -> Label:
 
 def plan_from(document: Mapping[str, Any]) -> Plan:
     """The plan, if it is one that we could have written: nothing may be built from another."""
+    document = {"start": None, "start_name": None, **document}  # older releases knew of no start
     if {f.name for f in fields(Plan)} != set(document):
         raise Damaged("the plan in model.json has other entries than ours")
     try:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from randpath.errors import UsageError
 from randpath.network.heads import HeadKind
-from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork
+from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork, Whole
 from randpath.network.seeded import seeded
 from randpath.network.stem import Whitening
 
@@ -181,6 +182,36 @@ def resnet18_imagenet(spec: Backbone, seed: int) -> PathNetwork:
     return _assemble(spec, seed, parts, GlobalMean(), inputs, positions)
 
 
+class Halved(nn.Module):
+    """The skip of resnet32 where a stage begins: every second pixel, and zeros for the new channels."""
+
+    def __init__(self, new_channels: int):
+        super().__init__()
+        self.new_channels = new_channels
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) -> (b, c + new, h / 2, w / 2), rounded up
+        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, self.new_channels))
+
+
+def resnet32(spec: Backbone, seed: int) -> PathNetwork:
+    """The field's network for CIFAR: three stages of five blocks, 16-32-64 channels (He et al. 2016, section 4.2)."""
+    h, w, c = _image_shape(spec)
+    base = spec.width or 16
+    parts = [_Layer(lambda: nn.Sequential(*conv_bn(c, base, 3)), None)]
+    inputs = base
+    for stage in range(3):
+        for block in range(5):
+            outputs, stride = base * 2**stage, 2 if stage and not block else 1
+            parts.append(
+                _Layer(
+                    lambda i=inputs, o=outputs, s=stride: residual(i, o, s, spec.activation),  # type: ignore[misc]
+                    (lambda n=outputs - inputs: Halved(n)) if stride == 2 else nn.Identity,  # type: ignore[misc]
+                )
+            )
+            inputs = outputs
+    return _assemble(spec, seed, parts, GlobalMean(), inputs, ((h + 3) // 4) * ((w + 3) // 4))
+
+
 def mlp(spec: Backbone, seed: int) -> PathNetwork:
     """Two layers of `width` neurons (400, section 4.1); a module is one linear map.
 
@@ -225,10 +256,26 @@ def compact(spec: Backbone, seed: int) -> PathNetwork:
     return _assemble(spec, seed, parts, GlobalMax(), widths[-1], (h // 8) * (w // 8), stem)
 
 
+def whole(build: Callable[[], nn.Module], num_features: int) -> Callable[[Backbone, int], PathNetwork]:
+    """A backbone made of any module that turns images into `num_features` numbers each: BACKBONES["mine"] = whole(...).
+
+    It has one module in one layer, so it is for the rivals, and for `rps` with modules=1 and attention=none.
+    """
+
+    def make(spec: Backbone, seed: int) -> PathNetwork:
+        if spec.M != 1 or spec.attention != "none":
+            raise UsageError(f"backbone {spec.name} has one module: add --set modules=1 --set attention=none")
+        layer = PathLayer([Whole(seeded(build, seed, "init", 0, 0))], None, activation=nn.Identity())
+        return PathNetwork([layer], nn.Identity(), num_features, seed)
+
+    return make
+
+
 WHITENED = ("compact", "resnet18_cifar")  # whose first layer is a 3 x 3 convolution
-BACKBONES = {
+BACKBONES: dict[str, Callable[[Backbone, int], PathNetwork]] = {
     "resnet18_cifar": resnet18_cifar,
     "resnet18_imagenet": resnet18_imagenet,
+    "resnet32": resnet32,
     "mlp": mlp,
     "compact": compact,
 }

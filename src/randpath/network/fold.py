@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from randpath.network.layers import PathAttention, PathLayer, PathNetwork, joined
+from randpath.network.layers import PathAttention, PathLayer, PathNetwork, Whole, joined
 from randpath.network.path import Path
 
 Affine = nn.Conv2d | nn.Linear
@@ -30,8 +30,7 @@ class FoldedLayer(nn.Module):
         active = [m for m, on in enumerate(row) if on]
         self.join = layer.join
         self.apart = active if layer.attention is not None or layer.join == "concat" else []
-        chains = [_without_batch_norm(layer.parallel[m]) for m in active]
-        self.merged = _merge(chains, apart=bool(self.apart)) if chains else None
+        self.merged = _merged([layer.parallel[m] for m in active], apart=bool(self.apart)) if active else None
         self.skip = None if layer.skip is None else nn.Sequential(*_without_batch_norm(layer.skip))
         self.attention: PathAttention | None = copy.deepcopy(layer.attention)
         self.activation = copy.deepcopy(layer.activation)
@@ -133,6 +132,12 @@ def _affine(like: Affine, weight: Tensor, bias: Tensor, groups: int = 1) -> nn.M
     linear.weight.copy_(weight)
     linear.bias.copy_(bias)
     return linear
+
+
+def _merged(modules: list[nn.Module], apart: bool) -> nn.Module:
+    if len(modules) == 1 and isinstance(modules[0], Whole):
+        return copy.deepcopy(modules[0])
+    return _merge([_without_batch_norm(module) for module in modules], apart)
 
 
 def _merge(chains: list[list[nn.Module]], apart: bool) -> nn.Sequential:

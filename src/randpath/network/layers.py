@@ -54,6 +54,18 @@ class PathAttention(nn.Module):
         return {m: weights[m].reshape(-1, *[1] * (T.ndim - 1)) for m, T in outputs.items()}
 
 
+class Whole(nn.Module):
+    """A network of one's own, from images to features, as the only module of a layer: it is copied, never merged."""
+
+    def __init__(self, net: nn.Module):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, D)
+        features: Tensor = self.net(x)
+        return features
+
+
 class PathLayer(nn.Module):
     """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling; act is the ReLU in the paper.
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from randpath.bench.begin import FREE
 from randpath.errors import UsageError
 from randpath.methods import METHODS
 from randpath.paper.items import ITEMS, Item, Scale
 from randpath.report.charts import kept_epochs
 from randpath.report.reading import is_run, read_run
-from randpath.report.record import Result, result_of
+from randpath.report.record import Result, result_of, results_of
 from randpath.storage import checkpoint
 
 
@@ -105,9 +106,36 @@ def record(root: pathlib.Path, item: Item, scale: Scale, results: Sequence[Resul
 
 
 def recorded(root: pathlib.Path, item: Item, scale: Scale) -> list[Result]:
+    """The recorded results of an item: its own, and those that `bench --record` kept of the same commands."""
     file = recorded_file(root, item, scale)
     results: list[Result] = json.loads(file.read_text()) if file.exists() else []
-    return results
+    own = {(r["arm"], r["seed"]) for r in results}
+    if item.picture == "accuracy":  # the other pictures show what only the item's own records hold
+        for trial in trials(item, scale, root):
+            if (trial.arm, trial.seed) not in own and (other := elsewhere(root, trial)) is not None:
+                results.append({**other, "arm": trial.arm})
+    order = list(item.small if scale == "small" else item.full)
+    return sorted(results, key=lambda r: (order.index(r["arm"]) if r["arm"] in order else len(order), r["seed"]))
+
+
+def sources(root: pathlib.Path, item: Item, scale: Scale) -> list[pathlib.Path]:
+    """The files that hold what is recorded of an item."""
+    own = recorded_file(root, item, scale)
+    names = dict.fromkeys(r["recipe"] for r in recorded(root, item, scale) if "item" not in r)
+    return [own] * own.exists() + [root / "docs" / "results" / f"{name}.json" for name in names]
+
+
+def elsewhere(root: pathlib.Path, trial: Trial) -> Result | None:
+    """A result that was recorded of the same command, but for settings that cannot change it."""
+    for result in results_of(root / "docs" / "results", trial.recipe):
+        words = shlex.split(result["command"])
+        options = dict(zip(words[3::2], words[4::2]))
+        settings = {v for w, v in zip(words, words[1:]) if w == "--set" and v.partition("=")[0] not in FREE}
+        if (options.get("--variant"), options.get("--method"), options.get("--seed")) == (
+            trial.variant, trial.method, str(trial.seed),
+        ) and settings == set(trial.settings):  # fmt: skip
+            return result
+    return None
 
 
 def by_arm(results: Sequence[Result]) -> dict[str, list[Mapping[str, Any]]]:

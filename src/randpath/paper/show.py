@@ -11,19 +11,18 @@ import numpy as np
 
 from randpath.paper.items import ITEMS, Item, Scale
 from randpath.paper.rules import decide
-from randpath.paper.run import by_arm, recorded
+from randpath.paper.run import by_arm, recorded, sources
 from randpath.report.figures import Series, bars, heat_map, line_chart
 from randpath.report.record import Result
 from randpath.report.svg import Figure, standalone
 from randpath.report.svg import scale as colour
-from randpath.storage import checkpoint
 
 Arms = Mapping[str, Sequence[Mapping[str, Any]]]
 
 INTRODUCTION = """\
 # The paper's tables and figures, one by one
 
-Made by `make tables` from the files in `docs/results/paper/`; each run there names its command, seed, commit and
+Made by `make tables` from recorded results; each run there names its command, seed, commit and
 machine. `randpath paper ITEM` runs what is missing of an item and shows it; `randpath paper` lists them. The scale
 **small** is a stand-in that one CPU core affords (MNIST, or 20 classes of CIFAR-100, few epochs); **full** has the
 paper's settings, for GPUs. Every claim has a rule that was written before its first run
@@ -33,11 +32,11 @@ validation images; the authors' code chose its best epoch and path on test image
 """
 
 
-def table(item: Item, results: Sequence[Result]) -> list[tuple[str, str, str, str]]:
+def table(item: Item, results: Sequence[Result], scale: Scale) -> list[tuple[str, str, str, str]]:
     """Arm, seeds, our final accuracy and the paper's, in percent."""
     found = by_arm(results)
     rows = []
-    for arm in dict.fromkeys([*found, *item.published]):
+    for arm in item.small if scale == "small" else item.full:
         final = [100 * r["accuracy"][-1] for r in found.get(arm, [])]
         spread = f" ± {np.std(final, ddof=1):.2f}" if len(final) > 1 else ""
         ours = f"{np.mean(final):.2f}{spread}" if final else "-"
@@ -53,12 +52,12 @@ def picture(item: Item, results: Sequence[Result], scale: Scale) -> str:
     columns = [[left]]
     final = {arm: float(np.mean([r["accuracy"][-1] for r in same])) for arm, same in found.items()}
     if item.published:
-        arms = list(dict.fromkeys([*final, *item.published]))
+        arms = list(item.small if scale == "small" else item.full)
         ours = bars(f"Final accuracy: ours, {scale} scale", list(final), list(final.values()), "accuracy", percent=True)
         theirs = [arm for arm in arms if arm in item.published]
         values = [item.published[arm] for arm in theirs]
         columns.append([ours, bars("Final accuracy: the paper", theirs, values, "accuracy", percent=True)])
-    elif item.picture != "accuracy" or len(found) > 1:
+    elif item.picture not in ("parameters", "flops"):
         columns.append(
             [bars(f"Final accuracy, {scale} scale", list(final), list(final.values()), "accuracy", percent=True)]
         )
@@ -124,25 +123,15 @@ def page(root: pathlib.Path) -> dict[pathlib.Path, str]:
             results = recorded(root, item, scale)
             name = f"{item.name}-{scale}.svg"
             texts[root / "docs" / "figures" / "paper" / name] = picture(item, results, scale)
-            parts.append(f"**Ours, {scale} scale:** {verdict(item, results)}.\n")
+            files = ", ".join(f"`{file.relative_to(root).as_posix()}`" for file in sources(root, item, scale))
+            parts.append(f"**Ours, {scale} scale** (from {files}): {verdict(item, results)}.\n")
             parts.append(f"![{item.title}, {scale} scale](figures/paper/{name})\n")
             rows = ["| | seeds | ours, % | the paper, % |", "|---|---|---|---|"]
-            rows += [f"| {' | '.join(row)} |" for row in table(item, results)]
+            rows += [f"| {' | '.join(row)} |" for row in table(item, results, scale)]
             parts.append("\n".join(rows) + "\n")
         if not there:
             why = f"it needs {item.needs}" if item.needs else f"type `randpath paper {item.name} --record`"
             parts.append(f"**Ours:** not recorded yet; {why}.\n")
         if item.differs:
-            parts.append(f"What differs from the paper: {item.differs}\n")
+            parts.append(f"What differs from the paper at small scale: {item.differs}\n")
     return {root / "docs" / "paper.md": "\n".join(parts), **texts}
-
-
-def main() -> None:
-    for file, text in page(pathlib.Path()).items():
-        if not file.exists() or file.read_text(encoding="utf-8") != text:
-            checkpoint.replace_file(file, text.encode())
-            print(f"renewed: {file}")
-
-
-if __name__ == "__main__":
-    main()

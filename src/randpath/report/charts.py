@@ -9,7 +9,7 @@ import numpy as np
 from randpath import metrics
 from randpath.methods import METHODS
 from randpath.report.figures import Series, bars, heat_map, line_chart, path_map, sawtooth
-from randpath.report.reading import Frame, Line, Run, class_accuracies
+from randpath.report.reading import Frame, Line, Run
 from randpath.report.svg import Figure, scale
 
 NAMES = {"rps": "Adaptive RPS-Net", "finetune": "fine-tuning", "joint": "joint training", "rehearsal": "rehearsal"}
@@ -91,12 +91,9 @@ def worst_pairs(counts: np.ndarray, most: int = 40) -> list[tuple[int, int, int,
     return found
 
 
-def forgetting(run: Run, most: int = 24) -> Figure | None:
-    """The classes that lost most since their best."""
-    classes = class_accuracies(run)
-    if len(run.tasks) < 2 or not classes:
-        return None
-    worst = sorted(classes, key=lambda c: classes[c][1] - classes[c][0])[:most]
+def forgetting(run: Run, classes: dict[int, tuple[float, float]], most: int = 24) -> Figure:
+    """The classes that lost most since their best; `classes` are in that order."""
+    worst = list(classes)[:most]
     left_out = f", the {most} that lost most" if len(classes) > most else ""
     return bars(
         f"Accuracy by class{left_out}", [run.classes[c] for c in worst], [classes[c][1] for c in worst],

@@ -16,7 +16,7 @@ from randpath.errors import as_typed
 from randpath.learning.train import Training
 from randpath.report import charts
 from randpath.report.html import Section, drawn, page, section, strip, tile
-from randpath.report.reading import Frame, Run, exemplars, frames_of, going_on, run_exemplars
+from randpath.report.reading import Frame, Run, class_accuracies, exemplars, frames_of, going_on, run_exemplars
 from randpath.report.record import Result, results_of
 from randpath.report.svg import number
 from randpath.settings import declared
@@ -137,8 +137,14 @@ def _results(run: Run, beside: Mapping[str, list[list[float]]]) -> list[Section]
                 head=["true class", "taken for", "images", "of the class"], rows=rows,
             )
         )  # fmt: skip
-    if (figure := charts.forgetting(run)) is not None:
-        found.append(section("forgetting", "Forgetting by class", figures=drawn([figure])))
+    if len(run.tasks) > 1 and (classes := class_accuracies(run)):
+        found.append(
+            section(
+                "forgetting", "Forgetting by class", figures=drawn([charts.forgetting(run, classes)]),
+                head=["class", "at its best, %", "now, %", "lost"],
+                rows=[(run.classes[c], *(f"{100 * x:.1f}" for x in (a, b, a - b))) for c, (a, b) in classes.items()],
+            )
+        )  # fmt: skip
     return found
 
 

@@ -12,6 +12,7 @@ from randpath import metrics
 from randpath.data.dataset import stored
 from randpath.errors import Damaged, DataError, UsageError
 from randpath.network.path import Path
+from randpath.report import sound
 from randpath.report.record import num_tasks
 from randpath.storage import checkpoint
 
@@ -95,28 +96,25 @@ def read_run(directory: pathlib.Path) -> Run:
             where=str(directory),
             next="randpath report RUN   (RUN: a directory that bench made, MODEL: one that learn made)",
         )
-    document = checkpoint.read_document(directory / "experiment.json")
-    try:
-        num_tasks(document["experiment"]), document["experiment"]["method"], document["class_names"]
-    except (LookupError, TypeError) as error:
-        raise Damaged(f"{directory / 'experiment.json'} is not that of a run: {error!r} is missing") from error
-    needed = {
-        "metrics": {"k", "classes", "accuracy", "accuracy_by_task", "forgetting", "parameters", "megabytes", "flops"},
-        "epochs": {"k", "candidate", "epoch"},
-        "times": {"k", "seconds"},
-    }
-    read = {name: _lines(directory / f"{name}.jsonl", keys) for name, keys in needed.items()}
+    file = directory / "experiment.json"
+    document = checkpoint.read_document(file)
+    sound.check(document, sound.DOCUMENT, str(file))
+    sound.check(document["experiment"], sound.EXPERIMENT, str(file))
+    read = {name: _lines(directory / f"{name}.jsonl", tests) for name, tests in sound.LINES.items()}
+    sound.check_tasks(read["metrics"], str(directory / "metrics.jsonl"))
+    known = len(read["metrics"])
+    for name in ("epochs", "times"):  # written after metrics.jsonl: a reader may come between
+        read[name] = [line for line in read[name] if 1 <= line["k"] <= known]
     return Run(directory, document, read["metrics"], read["epochs"], read["times"])
 
 
-def _lines(file: pathlib.Path, keys: set[str]) -> list[Line]:
+def _lines(file: pathlib.Path, tests: tuple[dict[str, sound.Test], dict[str, sound.Test]]) -> list[Line]:
     try:
         lines = checkpoint.read_lines(file)
     except FileNotFoundError:  # killed before its first task was committed
         return []
-    for line in lines:
-        if not isinstance(line, dict) or not keys <= set(line):
-            raise Damaged(f"{file} is damaged: a line lacks one of {', '.join(sorted(keys))}")
+    for i, line in enumerate(lines, start=1):
+        sound.check(line, tests, f"{file}, line {i}")
     return lines
 
 
@@ -163,7 +161,10 @@ def frames_of(lines: Sequence[Line]) -> list[Frame]:
 
 
 def class_accuracies(run: Run) -> dict[int, tuple[float, float]]:
-    """For each class its best accuracy after an earlier task (the present one for the newest) and its present one."""
+    """For each class its best accuracy after an earlier task (the present one for the newest) and its present one.
+
+    The class that lost most comes first.
+    """
     best: dict[int, float] = {}
     now: dict[int, float] = {}
     for k in range(1, len(run.tasks) + 1):
@@ -173,7 +174,7 @@ def class_accuracies(run: Run) -> dict[int, tuple[float, float]]:
         labels, predicted = read
         best |= {c: max(a, best.get(c, 0.0)) for c, a in now.items()}
         now = {c: metrics.accuracy(labels[labels == c], predicted[labels == c]) for c in np.unique(labels).tolist()}
-    return {c: (best.get(c, a), a) for c, a in now.items()}
+    return {c: (best.get(c, a), a) for c, a in sorted(now.items(), key=lambda item: item[1] - best.get(*item))}
 
 
 def exemplars(tensors: Mapping[str, Any], most: int) -> dict[int, list[np.ndarray]]:

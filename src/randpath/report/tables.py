@@ -1,7 +1,7 @@
 """Recorded results -> the tables in README.md and docs: `make tables`.
 
-A page marks where a table goes, `<!-- results: RECIPE -->`, `<!-- ablations: RECIPE -->` or `<!-- example: NAME -->`
-... `<!-- end -->`; what lies between is generated.
+A page marks where a table goes, `<!-- results: RECIPE -->`, `<!-- short: RECIPE -->`, `<!-- ablations: RECIPE -->` or
+`<!-- example: NAME -->` ... `<!-- end -->`; what lies between is generated.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from randpath.bench.begin import FREE
 from randpath.report.record import Result, results_of
 
-MARKED = re.compile(r"(<!-- (results|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (results|short|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def changes(result: Result) -> str:
@@ -54,6 +54,32 @@ def table(recipe: str, results: list[Result], published: list[Result]) -> str:
     return "\n".join(rows) + "\n"
 
 
+SHORT = {
+    "joint": "joint training: needs all old data, the upper bound",
+    "rps": "**Adaptive RPS-Net**, this package",
+    "rehearsal": "rehearsal: the same exemplars, no paths, no distillation",
+    "finetune": "fine-tuning: nothing is kept",
+}
+
+
+def short_table(recipe: str, results: list[Result], published: list[Result]) -> str:
+    """The four systems that place the method, as `tuned` has them, and what the paper has: for the README."""
+    rows = ["| system | seeds | final accuracy, % | forgetting, % | MB stored |", "|---|---|---|---|---|"]
+    for method, words in SHORT.items():
+        same = [r for r in results if (r["method"], r["variant"], changes(r)) == (method, "tuned", "")]
+        if same:
+            rows.append(
+                f"| {words} | {len(same)} | {_percent([r['accuracy'][-1] for r in same])} "
+                f"| {_percent([r['forgetting'] for r in same])} | {_mean([r['megabytes'] for r in same]):.1f} |"
+            )
+    rows += [
+        f"| {row['system']} | | {100 * row['accuracy']:.2f} | | |"
+        for row in published
+        if row["recipe"] == recipe and row["system"].startswith("Adaptive RPS-Net")
+    ]
+    return "\n".join(rows) + "\n"
+
+
 def ablation_table(recipe: str, results: list[Result]) -> str:
     """A row for each change of settings that benchmarks/ablation.py tried on validation images."""
     rows = [
@@ -87,6 +113,8 @@ def with_tables(text: str, folder: Path) -> str:
             return m[1] + ablation_table(m[3], results_of(folder, "ablations")) + m[4]
         if m[2] == "example":
             return m[1] + example_table(json.loads((folder / "examples" / f"{m[3]}.json").read_text())) + m[4]
+        if m[2] == "short":
+            return m[1] + short_table(m[3], results_of(folder, m[3]), published) + m[4]
         return m[1] + table(m[3], results_of(folder, m[3]), published) + m[4]
 
     return MARKED.sub(renewed, text)

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from randpath.paper.show import page
 from randpath.report.pictures import pictures
 from randpath.report.tables import pages, with_tables
 from randpath.storage import checkpoint
@@ -11,8 +12,10 @@ from randpath.storage import checkpoint
 def renewed(root: Path) -> dict[Path, str]:
     """Each generated file as the recorded results have it."""
     results = root / "docs" / "results"
-    texts = {page: with_tables(page.read_text(encoding="utf-8"), results) for page in pages(root)}
-    return texts | {root / "docs" / "figures" / name: text for name, text in pictures(results).items()}
+    own = root / "docs" / "paper.md"  # made whole
+    texts = {file: with_tables(file.read_text(encoding="utf-8"), results) for file in pages(root) if file != own}
+    texts |= {root / "docs" / "figures" / name: text for name, text in pictures(results).items()}
+    return texts | page(root)
 
 
 def main() -> None:
