@@ -51,8 +51,9 @@ def begin(
         return _new(directory, stream, now)
     saved = found[1]
     before = saved.documents["run"]
-    elsewhere = _refuse_changes(directory, stream, before, now, inexact)
-    if len(saved.documents["metrics"]) < stream.num_tasks:
+    unfinished = len(saved.documents["metrics"]) < stream.num_tasks
+    elsewhere = _refuse_changes(directory, stream, before, now, inexact or not unfinished)
+    if unfinished:
         # A finished run is read-only: the reader's commit and environment are not added to it.
         before["experiment"] = now["experiment"]  # what is free to change
         if "recipe_file" in now:

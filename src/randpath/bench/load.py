@@ -18,7 +18,7 @@ from randpath.bench.run import make_method
 from randpath.data import named
 from randpath.data.augment import Augment
 from randpath.data.dataset import Arrays, Source
-from randpath.errors import UsageError
+from randpath.errors import Damaged, UsageError
 from randpath.learning.method import Method, State
 from randpath.learning.train import predict
 from randpath.storage import checkpoint
@@ -97,12 +97,20 @@ def load_run(directory: str | pathlib.Path) -> Run:
     place = pathlib.Path(directory)
     if not (place / "experiment.json").exists():
         raise UsageError(f"{place} is not a run directory: it has no experiment.json", where=str(place))
-    found = checkpoint.latest(place / "checkpoints")
-    if found is None:
-        raise UsageError(f"{place} has no checkpoint", where=str(place))
-    documents = found[1].documents
+    documents = _newest_good(place / "checkpoints").documents
     began = documents["run"]
     return Run(
         place, Experiment.from_json(began["experiment"]), tuple(began["class_names"]), documents["metrics"],
         documents["epochs"],
     )  # fmt: skip
+
+
+def _newest_good(directory: pathlib.Path) -> checkpoint.Saved:
+    """The newest checkpoint that is whole; unlike a writer, a reader sets nothing aside."""
+    damage: Damaged | None = None
+    for name in reversed(checkpoint.names(directory)):
+        try:
+            return checkpoint.load(directory / name)
+        except Damaged as error:
+            damage = damage or error
+    raise damage or UsageError(f"{directory.parent} has no checkpoint", where=str(directory))

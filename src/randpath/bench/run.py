@@ -15,7 +15,7 @@ from randpath.bench.experiment import Experiment
 from randpath.data import named
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset, Source
-from randpath.data.stream import TaskStream
+from randpath.data.stream import Task, TaskStream
 from randpath.engines.device import check_device
 from randpath.engines.serial import Engine, Serial
 from randpath.errors import UsageError
@@ -70,11 +70,12 @@ def steps(
         whole = not place.exists()  # false after a resume in mid-task: what was spent before is unknown
         began = time.monotonic(), time.process_time() + engine.cpu_seconds
         engine.tick(0.0)
-        learned = method.learn(stream.task(k), Work(engine, place))
+        task = stream.task(k)
+        learned = method.learn(task, Work(engine, place))
         inference = method.inference().to(experiment.device)
         accuracy_by_task, answers = evaluate(inference, stream, experiment.device, k)
         state = method.state_dict()
-        lines["metrics"].append(_metric(stream, k, learned, accuracy_by_task, answers, lines))
+        lines["metrics"].append(_metric(stream, task, learned, accuracy_by_task, answers, lines))
         lines["metrics"][-1] |= {
             "megabytes": megabytes(state.tensors),
             "flops": count_flops(inference, stream.source.train.shape, experiment.device),
@@ -92,7 +93,7 @@ def steps(
         yield {
             **lines["metrics"][-1],
             "seconds": spent["seconds"],
-            "visits": spent["visits"],
+            "visits": spent["visits"] if whole else None,
             "notes": learned.notes,
         }
 
@@ -169,7 +170,7 @@ def evaluate(
 
 def _metric(
     stream: TaskStream,
-    k: int,
+    task: Task,
     learned: Learned,
     accuracy_by_task: list[float],
     answers: Mapping[str, np.ndarray],
@@ -178,13 +179,13 @@ def _metric(
     """A line of metrics.jsonl, but for what the method weighs."""
     matrix = [*(line["accuracy_by_task"] for line in lines["metrics"]), accuracy_by_task]
     return {
-        "k": k,
-        "classes": list(stream.class_names[: stream.task(k).num_classes]),
+        "k": task.k,
+        "classes": list(stream.class_names[: task.num_classes]),
         "accuracy": metrics.accuracy(answers["label"], answers["predicted"]),
         "accuracy_by_task": accuracy_by_task,
         "forgetting": metrics.forgetting(matrix),
         "backward_transfer": metrics.backward_transfer(matrix),
-        "top5": float(np.mean(answers["rank"] < 5)) if stream.task(k).num_classes > 5 else None,
+        "top5": float(np.mean(answers["rank"] < 5)) if task.num_classes > 5 else None,
         "saturation": learned.saturation,
         "switched": learned.switched,
         "path": None if learned.path is None else learned.path.to_lists(),

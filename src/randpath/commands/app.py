@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 
 import cyclopts
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
         _print_error(error, as_json)
         code = error.exit_code
     except (MemoryError, RuntimeError) as error:  # torch says it with a RuntimeError
-        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+        if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):
             raise
         _print_error(OutOfMemory("there is not enough memory", kept="what was committed before", next=LESS), as_json)
         code = OutOfMemory.exit_code

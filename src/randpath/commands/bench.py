@@ -81,7 +81,7 @@ def bench(
     if methods or seeds or grid:
         results = _results_file(name) if record else None
         root = out or Path("runs") / f"{name}-{variant}"
-        return many(recipe, variant, methods or method or "rps", seeds or str(seed), set_, grid, root, jobs, results)
+        return many(recipe, variant, methods or method, seeds or str(seed), set_, grid, root, jobs, results)
     return _one(recipe, variant, method, seed, set_, out, record)
 
 

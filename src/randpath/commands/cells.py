@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from randpath.bench.cells import Cell, cells, typed
+from randpath.commands.recipe import read
 from randpath.errors import UsageError
 
 
@@ -26,7 +27,7 @@ class Running:
 def many(
     recipe: str,
     variant: str,
-    methods: str,
+    methods: str | None,  # none: the recipe's own
     seeds: str,
     settings: Sequence[str],
     grid: Sequence[str],
@@ -39,7 +40,8 @@ def many(
 
     if jobs < 1:
         raise UsageError(f"--jobs must be at least 1, got {jobs}")
-    todo = cells(methods, list(METHODS), seeds, settings, grid)
+    own, _ = read(recipe, variant)  # a file of one's own may define a method, too
+    todo = cells(methods or own.method, list(METHODS), seeds, settings, grid)
     return run_cells(todo, recipe, variant, root, jobs, results)
 
 
@@ -55,6 +57,7 @@ def run_cells(
             while left and len(running) < jobs:
                 cell = left.pop(0)
                 directory = root / cell.directory
+                _refuse_other(directory, recipe, variant)
                 if accuracy(directory) is None:
                     running.append(_start(cell, recipe, variant, directory, jobs))
                 else:
@@ -78,6 +81,18 @@ def run_cells(
     for cell, code, words in failed:
         print(f"  not {cell.directory} (exit {code}): {words}")
     return failed[0][1] if failed else 0
+
+
+def _refuse_other(directory: pathlib.Path, recipe: str, variant: str) -> None:
+    """A directory of another recipe or variant is neither gone on with nor taken for finished."""
+    from randpath.storage import checkpoint
+
+    if (directory / "experiment.json").exists():
+        held = checkpoint.read_document(directory / "experiment.json")["experiment"]
+        if (held["recipe"], held["variant"]) != (pathlib.Path(recipe).stem, variant):
+            raise UsageError(
+                f"{directory} holds a run of {held['recipe']}, {held['variant']}", next="choose another --out"
+            )
 
 
 def accuracy(directory: pathlib.Path) -> float | None:

@@ -49,7 +49,7 @@ def learn(
     start: str | None = None,
     as_json: Json = False,
 ) -> int:
-    """Teach a model the classes of a folder: one sub-folder a class. Makes the model if it is new.
+    """Teach a model the classes of a folder: one sub-folder per class. Makes the model if it is new.
 
     Pictures of classes that it knows are learned too, under their old name. If it is interrupted, type the same again.
 
@@ -99,7 +99,7 @@ def learn(
             number = _learned(grown, source, model, base, keep, stop)
         except Stopped:
             return _stopped(model, folder, 128 + stop.signal, as_json)
-    return _told(grown, number, model, as_json)
+    return _print_learned(grown, number, model, as_json)
 
 
 def _learned(grown: "Model", source: "Source", model: Path, base: int, keep: int, stop: Stop) -> int:
@@ -285,10 +285,8 @@ def _changes(entry: dict[str, Any]) -> list[str]:
     lines = []
     if entry["right_old"] is not None:
         before, now, of = entry["right_old"]
-        verdict = "a drop" if entry["old_dropped"] else "no more than chance may do" if now < before else ""
-        lines.append(
-            f"  of the same pictures {now} of {of} are right, {before} were before" + f": {verdict}" * bool(verdict)
-        )
+        verdict = ": a drop" if entry["old_dropped"] else ": no more than chance may do" if now < before else ""
+        lines.append(f"  of the same pictures {now} of {of} are right, {before} were before{verdict}")
     fewer = {name: f"{now} of {of}, {before} before" for name, (before, now, of) in entry["fewer_right"].items()}
     lines += [f"  dropped: {name} ({fewer[name]})" for name in entry["dropped"]]
     perhaps = [f"{name} ({counts})" for name, counts in fewer.items() if name not in entry["dropped"]]
@@ -298,7 +296,7 @@ def _changes(entry: dict[str, Any]) -> list[str]:
     return lines + [f"  confused more often: {a} taken for {b} ({count} more)" for a, b, count in grown]
 
 
-def _told(model: "Model", number: int, directory: Path, as_json: bool) -> int:
+def _print_learned(model: "Model", number: int, directory: Path, as_json: bool) -> int:
     """What the last `learn` did."""
     entry = model.history[-1]
     if as_json:

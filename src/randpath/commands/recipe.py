@@ -79,11 +79,12 @@ def read_again(
 
 
 def _run_file(path: pathlib.Path) -> tuple[ModuleType, dict[str, Any]]:
-    """The module that a file makes; its path, its hash, and the methods and datasets that it adds or replaces."""
+    """The module that a file makes; its path, its hash, and what it adds: methods, datasets, backbones."""
     from randpath.data.named import DATASETS
     from randpath.methods import METHODS
+    from randpath.network.backbones import BACKBONES
 
-    before = {**DATASETS, **METHODS}
+    before = {**DATASETS, **METHODS, **BACKBONES}
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
     assert spec is not None
@@ -98,7 +99,9 @@ def _run_file(path: pathlib.Path) -> tuple[ModuleType, dict[str, Any]]:
     except Exception as error:
         text = f"the recipe {path} cannot be read: {type(error).__name__}: {error}"
         raise UsageError(text, where=_line(error, path)) from error
-    defines = sorted(name for name, value in {**DATASETS, **METHODS}.items() if before.get(name) is not value)
+    defines = sorted(
+        name for name, value in {**DATASETS, **METHODS, **BACKBONES}.items() if before.get(name) is not value
+    )
     return module, {"path": str(path.resolve()), "sha256": digest, "defines": defines}
 
 

@@ -41,7 +41,7 @@ class Dataset(Protocol):
         """The items at `indices`, under new labels if these are given."""
 
     def kept(self) -> "Dataset":
-        """The same items, owing nothing to the place they came from: what a memory stores."""
+        """A self-contained copy: file-backed items become bytes, so the source folder may be deleted."""
 
     def tensors(self) -> dict[str, np.ndarray]:
         """What a model directory stores of `kept()`; `stored` is the way back."""

@@ -26,6 +26,26 @@ class Engine(Protocol):
         """function(argument, tick) for each argument; the results come in any order."""
 
 
+class Part:
+    """An engine that does one of several equal parts of the work: its share is a part of the whole engine's."""
+
+    def __init__(self, whole: Engine, index: int, parts: int):
+        self.whole = whole
+        tell = whole.tick
+        self.tick: Tick = lambda done: tell((index + done) / parts)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.whole.cpu_seconds
+
+    def map(self, function: Callable[[A, Tick], R], arguments: Iterable[A]) -> Iterator[R]:
+        tell, self.whole.tick = self.whole.tick, self.tick
+        try:
+            yield from self.whole.map(function, arguments)
+        finally:
+            self.whole.tick = tell
+
+
 class Serial:
     """
     >>> list(Serial().map(lambda argument, tick: argument + 1, [1, 2]))

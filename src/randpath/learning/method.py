@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.data.stream import Task
-from randpath.engines.serial import Engine, Serial, Tick
+from randpath.engines.serial import Engine, Part, Serial, Tick
 from randpath.errors import DataError
 from randpath.learning.memory import Budget
 from randpath.learning.train import Training, predict
@@ -64,7 +64,7 @@ class Work:
 
     def part(self, index: int, parts: int) -> "Work":
         """For the fit number `index` (from 0) of several: its ticks are its share of the one bar."""
-        return Work(Serial(lambda done: self.tick((index + done) / parts)), self.place)
+        return Work(Part(self.engine, index, parts), self.place)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ def project(g: Tensor, G: Tensor, margin: float = 0.0) -> Tensor:
     [1.0, 0.0]
     """
     products = G @ g
-    if bool((products >= 0).all()):
-        return g
+    if bool((products >= 0).all()) or not bool(products.isfinite().all()):
+        return g  # what is not finite is for the training loop to name
     Q = (G @ G.T).double().cpu().numpy()
     # With v = w + margin, w >= 0, the programme is one over w with the same Q.
     c = products.double().cpu().numpy() + Q @ np.full(len(Q), margin)

@@ -15,8 +15,8 @@ IMAGES = 5000  # at most so many are looked at
 
 
 def fit_stem(net: PathNetwork, data: Dataset, augment: Augment) -> None:
-    """Make the fixed stem of a network that has learned nothing yet, if it has one."""
-    if net.stem is not None and not net.num_classes:
+    """Make the fixed stem of a network, if it has one that is not made yet."""
+    if net.stem is not None and not net.stem.is_made:
         net.stem.fit(patch_covariance(data, augment, net.seed))
 
 

@@ -76,7 +76,7 @@ class DER(Plain):
                 terms["auxiliary"] = (self.weight, cross_entropy(q, new, smoothing=smoothing))
             return terms
 
-        params = {name: p for name, p in both.named_parameters() if name.startswith(self._trained(task, net, old))}
+        params = {name: p for name, p in both.named_parameters() if name.startswith(self._trained(net, old))}
         parts = 2 if self._balances(task) else 1
         epochs = self.fit(both, task, self.replayed(task), work.part(0, parts), loss, params=params)
         if parts == 2:
@@ -100,7 +100,7 @@ class DER(Plain):
         return Expanded([*extractors, newest], head).to(s.device)
 
     @staticmethod
-    def _trained(task: Task, net: Expanded, old: int) -> tuple[str, ...]:
+    def _trained(net: Expanded, old: int) -> tuple[str, ...]:
         """The newest extractor, without its own unused classifier, and the two classifiers."""
         newest = f"net.extractors.{len(net.extractors) - 1}."
         return (newest + "layers.", "net.head.", *(["auxiliary."] if old else []))
@@ -135,18 +135,24 @@ class DER(Plain):
 
     def state_dict(self) -> State:
         state = super().state_dict()
-        if self.expanded is not None:
-            state.tensors["expanded"] = dict(self.expanded.state_dict())
+        if self.expanded is not None:  # whose newest extractor is the network
+            state.tensors["weights"] = dict(self.expanded.state_dict())
         return State(state.tensors, {**state.document, "extractors": _count(self.expanded)})
 
     def load_state_dict(self, state: State) -> None:
-        stored = dict(state.tensors)
-        expanded = stored.pop("expanded", None)
-        super().load_state_dict(State(stored, state.document))
+        stored, count = dict(state.tensors), state.document["extractors"]
         self.expanded = None
-        if expanded is not None:
-            self.expanded = self._restored(expanded, state.document["extractors"])
-            self.net = self.expanded.extractors[-1]  # type: ignore[assignment]
+        if count:
+            newest = f"extractors.{count - 1}."
+            self.expanded = self._restored(stored["weights"], count)
+            stored["weights"] = {
+                name.removeprefix(newest): tensor
+                for name, tensor in stored["weights"].items()
+                if name.startswith(newest)
+            }
+        super().load_state_dict(State(stored, state.document))
+        if self.expanded is not None:
+            self.expanded.extractors[-1] = self.net
 
     def _restored(self, tensors: Mapping[str, Tensor], count: int) -> Expanded:
         s = self.setting

@@ -17,6 +17,7 @@ from randpath.learning.method import Learned, Work
 from randpath.learning.objective import cross_entropy, double_distillation
 from randpath.learning.plain import Plain
 from randpath.learning.train import Terms
+from randpath.learning.whitening import fit_stem
 
 
 @dataclass(eq=False)
@@ -42,6 +43,7 @@ class DMC(Plain):
         student, auxiliary = self.begin(task), self.setting.auxiliary
         assert auxiliary is not None
         alone = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
+        fit_stem(alone, task.train, self.setting.augment)
         alone.grow_head(len(task.new))
         data = task.train.take(np.arange(len(task.train)), task.train.labels - task.new.start)
         lines = self.fit(

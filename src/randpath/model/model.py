@@ -327,7 +327,7 @@ class Model:
             model = cls._restore(saved, device)
         except Damaged:
             raise
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             raise Damaged(f"its parts do not fit together: {type(error).__name__}: {error}") from error
         model.directory = directory
         return model

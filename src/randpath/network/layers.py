@@ -172,14 +172,16 @@ class PathNetwork(nn.Module):
 
         fresh: as they were drawn. copy: with the weights of the module of `last`, the path trained last, in the same
         layer. zero: as drawn, but adding nothing at first; so does a copy where outputs are summed, because the sum
-        would count twice. A layer that concatenates gets columns of zeros in the classifier for each new module.
+        would count twice. Not so in a layer with attention, which would never wake a silent module. A layer that
+        concatenates gets columns of zeros in the classifier for each new module.
         """
         if before:  # else it is the first path, which has nothing to begin from
             for l, m in path ^ (path & before):  # noqa: E741
                 layer = self._layer(l)
                 if start == "copy":
                     layer.parallel[m].load_state_dict(layer.parallel[last.rows[l].index(True)].state_dict())
-                if start == "zero" or (start == "copy" and layer.join == "sum"):
+                silent = start == "zero" or (start == "copy" and layer.join == "sum")
+                if silent and layer.attention is None:  # tau * T has no gradient where tau is a response to T = 0
                     _silence(layer.parallel[m])
         if self._layer(self.L - 1).join == "concat":
             old = [m for m, on in enumerate(before.rows[-1]) if on]

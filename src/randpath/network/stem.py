@@ -25,6 +25,10 @@ class Whitening(nn.Module):
         self.register_buffer("filters", torch.zeros(self.outputs, channels, SIDE, SIDE))
         self.activation = activation
 
+    @property
+    def is_made(self) -> bool:
+        return bool(self.filters.any())
+
     def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) -> (b, outputs, h, w)
         y: Tensor = self.activation(F.conv2d(x, self.filters, padding=SIDE // 2))
         return y

@@ -1,1 +1,1 @@
-"""One file a recipe: `paper`, an Experiment as the paper is written, and `tuned`, the best we know."""
+"""One file per recipe: `paper`, an Experiment as the paper is written, and `tuned`, the best we know."""

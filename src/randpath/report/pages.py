@@ -285,10 +285,21 @@ def _spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.2f}" + (f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else "")
 
 
+def _tasks_of(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Task by task: the classes of its first call, the pictures of all, the rest as the last call left it."""
+    found: dict[int, dict[str, Any]] = {}
+    for entry in history:
+        before = found.get(entry["k"])
+        found[entry["k"]] = dict(entry)
+        if before is not None:
+            found[entry["k"]]["classes_added"] = before["classes_added"]
+            found[entry["k"]]["pictures"] = before["pictures"] + entry["pictures"]
+    return [found[k] for k in sorted(found)]
+
+
 def model_page(model: "Model", version: int, directory: pathlib.Path) -> str:
     """What a model has learned, how full it is and which pictures it keeps."""
-    last_of: dict[int, dict[str, Any]] = {entry["k"]: entry for entry in model.history}
-    tasks = [last_of[k] for k in sorted(last_of)]
+    tasks = _tasks_of(model.history)
     last = model.history[-1]
     names = [model.text(c) for c in range(len(model.names))]
     tiles = [
