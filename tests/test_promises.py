@@ -16,6 +16,7 @@ from randpath.errors import Stopped
 from randpath.model import versions
 from randpath.model.classifier import PathClassifier
 from randpath.model.model import Model
+from randpath.storage import inside
 from tests.commands import interrupt, ran, run, run_json
 from tests.pictures import pixels, put
 from tests.school import learn, pictures, tiny
@@ -137,6 +138,19 @@ def test_a_link_in_a_model_harms_nobody(model, tmp_path, name, command):
     done = ran(command, model, *more, "--json")
     assert done.returncode in (0, 65), done
     assert (files(theirs), (theirs / "000001").is_dir()) == (before, True)
+
+
+def test_the_same_where_a_system_has_no_descriptors_and_no_hard_links(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(inside, "RELATIVE", False)
+    monkeypatch.delattr(os, "link")
+    learn(model, pictures(tmp_path / "d", "d"))
+    run("rename", model, "a", "z")
+    run("rollback", model)
+    assert classes(model) == ["a", "b", "c", "d"]
+    run("redo", model)
+    assert classes(model) == ["z", "b", "c", "d"]
+    (model / "work").symlink_to(tmp_path)
+    assert "is a link" in run("rollback", model, code=65)
 
 
 # ---- 6

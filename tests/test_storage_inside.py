@@ -86,6 +86,16 @@ def test_what_the_user_named_may_be_a_link(place, system):
     assert checkpoint.read_document(place / "ours" / "a.json") == 1
 
 
+def test_directories_are_made_on_the_way(tmp_path, system):
+    with lock(tmp_path / "a"):
+        checkpoint.save(tmp_path / "a" / "b" / "c", "1", {}, {"x": 1})
+        checkpoint.save(tmp_path / "a" / "b" / "c", "2", {}, {"x": 1}, link=tmp_path / "a" / "b" / "c" / "1")
+        checkpoint.prune(tmp_path / "a" / "b" / "c", 1)
+        assert checkpoint.names(tmp_path / "a" / "b" / "c") == ["2"]
+        checkpoint.discard(tmp_path / "a" / "b")
+    assert not (tmp_path / "a" / "b").exists()
+
+
 def test_the_lock_refuses_links_and_writes_through_none(place, system):
     before, ours = theirs(place), place / "ours"
     with pytest.raises(Damaged, match="work is a link"), lock(ours):

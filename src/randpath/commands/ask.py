@@ -231,7 +231,7 @@ def check(folder: Path, *, as_json: Json = False) -> int:
     Parameters
     ----------
     folder
-        The pictures: one sub-folder a class, or train/ and test/ with such, or a .csv list.
+        The pictures: one sub-folder per class, or train/ and test/ with such, or a .csv list.
     as_json
         Print one JSON object.
     """

@@ -48,7 +48,7 @@ def learn(
     start: str | None = None,
     as_json: Json = False,
 ) -> int:
-    """Teach a model the classes of a folder: one sub-folder a class. Makes the model if it is new.
+    """Teach a model the classes of a folder: one sub-folder per class. Makes the model if it is new.
 
     Pictures of classes that it knows are learned too, under their old name. If it is interrupted, type the same again.
 
@@ -98,7 +98,7 @@ def learn(
             number = _learned(grown, source, model, base, keep, stop)
         except Stopped:
             return _stopped(model, folder, 128 + stop.signal, as_json)
-    return _told(grown, number, model, as_json)
+    return _print_learned(grown, number, model, as_json)
 
 
 def _learned(grown: "Model", source: "Source", model: Path, base: int, keep: int, stop: Stop) -> int:
@@ -307,7 +307,7 @@ def _stopped(model: Path, folder: Path, code: int, as_json: bool) -> int:
     return code
 
 
-def _told(model: "Model", number: int, directory: Path, as_json: bool) -> int:
+def _print_learned(model: "Model", number: int, directory: Path, as_json: bool) -> int:
     """What the last `learn` did."""
     entry = model.history[-1]
     if as_json:

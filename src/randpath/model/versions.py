@@ -81,7 +81,7 @@ def load(directory: Path, version: int) -> Saved:
         with _held(directory):
             return checkpoint.load(place(directory, version))
     except Damaged as error:
-        raise _told(error, directory, version) from error
+        raise _damaged(error, directory, version) from error
 
 
 def newest_good(directory: Path, read: Callable[[Saved], Read], tell: Callable[[str], object]) -> tuple[int, Read]:
@@ -106,7 +106,7 @@ def newest_good(directory: Path, read: Callable[[Saved], Read], tell: Callable[[
             tell(f"{directory / POINTER} {odd}. Version {number} is used, the newest")
         return number, found
     assert damage is not None
-    raise _told(damage, directory, newest) from damage
+    raise _damaged(damage, directory, newest) from damage
 
 
 def line(directory: Path, version: int) -> Line:
@@ -287,7 +287,7 @@ def _held(directory: Path) -> contextlib.AbstractContextManager[None]:
     return inside.held(directory) if directory.is_dir() else contextlib.nullcontext()
 
 
-def _told(error: Damaged, directory: Path, version: int) -> Damaged:
+def _damaged(error: Damaged, directory: Path, version: int) -> Damaged:
     """The same error, with where and the way out."""
     return Damaged(
         f"version {version} of the model is damaged: {error.what}",

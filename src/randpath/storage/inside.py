@@ -7,6 +7,7 @@ looked at before the path is used. No torch.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -65,6 +66,8 @@ def folder(path: Path) -> Iterator[int | None]:
         for end in range(1, len(steps) + 1):
             assert root is not None
             _refuse_link(root.path.joinpath(*steps[:end]))
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         yield None
         return
     here = os.open(path, FOLDER) if root is None or root.descriptor is None else os.dup(root.descriptor)
