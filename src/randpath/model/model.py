@@ -4,10 +4,9 @@
 """
 
 import copy
-import hashlib
 import pathlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,7 +19,7 @@ from randpath.data.dataset import Dataset, Joined
 from randpath.data.features import Start
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device
-from randpath.errors import Damaged, DataError, UsageError
+from randpath.errors import Damaged, UsageError
 from randpath.learning.cost import count_flops, megabytes
 from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, State, Work
@@ -29,6 +28,7 @@ from randpath.methods.rps import RPS
 from randpath.model import calibration
 from randpath.model.calibration import Novelty
 from randpath.model.comparing import compared
+from randpath.model.doubles import refuse_nothing_to_train_on, without_doubles
 from randpath.model.sizing import Plan
 from randpath.model.start import Named, kept
 from randpath.model.stored import (
@@ -128,8 +128,8 @@ class Model:
         memory = copy.copy(self.method.memory)
         # Of a user's own data, equal vectors are nothing odd; equal pictures are copies.
         if seen_before or len(self.plan.shape) == 3 or self.plan.start:
-            train, val = _without_doubles(memory, train, val)
-            _refuse_nothing_to_train_on(train, own, len(self.names))
+            train, val = without_doubles(memory, train, val)
+            refuse_nothing_to_train_on(train, own, len(self.names))
         return Lesson(own, own[len(self.names) :], train, val, seen_before, memory)
 
     def _taught(self, lesson: Lesson, work: Work) -> tuple[RPS, Teacher | None, Learned]:
@@ -365,37 +365,3 @@ class Model:
         model.novelty = novelty_from(document.get("novelty"), saved, model.temperature, len(names))
         model._fold_for_answers()
         return model
-
-
-def _without_doubles(memory: Memory, train: Dataset, val: Dataset) -> tuple[Dataset, Dataset]:
-    """No picture twice, and none both trained on and validated on: where it came first, there it stays.
-
-    Exemplars that come again to train on are dropped from the memory: they get back in after the task.
-    """
-    new_train, new_val = _digests(train), _digests(val)
-    old_train = {c: _digests(part) for c, part in memory.train.items()}
-    old_val = {c: _digests(part) for c, part in memory.val.items()}
-    in_old_train, in_old_val = (set().union(*part.values()) for part in (old_train, old_val))
-    both = set(new_train) & set(new_val)
-    memory.train = _chosen(memory.train, {c: [d not in new_train for d in ds] for c, ds in old_train.items()})
-    memory.val = _chosen(memory.val, {c: [d not in new_val for d in ds] for c, ds in old_val.items()})
-    train = train.take(np.flatnonzero([d not in in_old_val and d not in both for d in new_train]))
-    return train, val.take(np.flatnonzero([d not in in_old_train for d in new_val]))
-
-
-def _refuse_nothing_to_train_on(train: Dataset, names: Sequence[Label], num_old: int) -> None:
-    """A picture that is held out stays so: where all that came is, there is nothing to learn."""
-    lacking = sorted({*range(num_old, len(names))} - {*train.labels.tolist()})
-    if lacking or not len(train):
-        of = f" of {shown(str(names[lacking[0]]))}" if lacking else ""
-        raise DataError(f"every picture{of} is held out already, to test the model: none is left to train on")
-
-
-def _digests(data: Dataset) -> list[bytes]:
-    """The SHA-256 of every item, in order."""
-    chunks = np.array_split(np.arange(len(data)), max(1, len(data) // 512))
-    return [hashlib.sha256(item.numpy().tobytes()).digest() for x, _ in data.batches(chunks) for item in x]
-
-
-def _chosen(part: Mapping[int, Dataset], keep: Mapping[int, Sequence[bool]]) -> dict[int, Dataset]:
-    return {c: data.take(np.flatnonzero(keep[c])) for c, data in part.items() if any(keep[c])}
