@@ -10,6 +10,7 @@ from randpath.commands.reading import (
     Json,
     Threads,
     capacity,
+    confidence,
     open_model,
     picture_shape,
     pictures_in,
@@ -29,53 +30,6 @@ if TYPE_CHECKING:
 
     from randpath.data.dataset import Dataset, Source
     from randpath.model.model import Model
-
-
-def predict(model: Path, *images: Path, device: str = "cpu", as_json: Json = False) -> int:
-    """Say what is in a picture: its class, how sure that is, and whether it may be none of the known ones.
-
-    Parameters
-    ----------
-    model
-        The model directory.
-    images
-        Picture files.
-    device
-        cpu, cuda, cuda:1, mps.
-    as_json
-        Print one JSON object.
-    """
-    if not images:
-        raise UsageError("no picture was given", next=f"randpath predict {model} IMAGE...")
-    for image in images:
-        if image.is_dir():
-            raise UsageError(
-                f"{image} is a folder", next=f"randpath predict {model} {image}/*   (or: randpath evaluate)"
-            )
-    _, loaded = open_model(model, device)
-
-    import numpy as np
-
-    from randpath.data.dataset import Files
-    from randpath.model.stored import encode_label
-
-    p = loaded.probabilities(Files(list(images), np.zeros(len(images), np.int64), picture_shape(loaded)))
-    found = [
-        {
-            "file": str(image),
-            "label": encode_label(loaded.names[int(row.argmax())]),
-            "confidence": float(row.max()),
-            "unknown": bool(row.max() < loaded.threshold),
-        }
-        for image, row in zip(images, p)
-    ]
-    if as_json:
-        return print_json({"predictions": found})
-    width = max(len(shown(one["file"])) for one in found)
-    for one in found:
-        name = shown(str(one["label"]))
-        print(f"{shown(one['file']):{width}}  {one['confidence']:6.1%}  {name}{'  (unknown?)' * one['unknown']}")
-    return 0
 
 
 def evaluate(
@@ -198,6 +152,7 @@ def info(model: Path, *, as_json: Json = False) -> int:
     print(capacity(last))
     if last["saturation"] is not None:
         print(f"  mu_sat {last['saturation']:+.2f} (the paper's measure; at 0 or above the path is full)")
+    print("\n".join(confidence(loaded)))
     for task in tasks:
         print(f"  task {task['k']}: {', '.join(shown(str(name)) for name in task['classes'])}")
     print("path map (layers down, modules across; the first task that used a module, . for none):")
