@@ -26,7 +26,7 @@ from randpath.names import shown
 from randpath.storage import checkpoint
 
 if TYPE_CHECKING:
-    from numpy import ndarray
+    import numpy as np
 
     from randpath.data.dataset import Dataset, Source
     from randpath.model.model import Model
@@ -49,7 +49,7 @@ def evaluate(
     model
         The model directory.
     folder
-        One sub-folder per class; if it has train/ and test/, test/ is used.
+        One sub-folder a class; if it has train/ and test/, test/ is used.
     device
         cpu, cuda, cuda:1, mps.
     skip_bad
@@ -69,7 +69,7 @@ def evaluate(
 
     from randpath import metrics
 
-    data, labels = _labelled(source, loaded, folder, known_only)
+    data, labels = _of_known_classes(loaded, source, folder, known_only)
     guess = loaded.logits(data).argmax(axis=1)
     by_class = {loaded.text(c): float(np.mean(guess[labels == c] == c)) for c in np.unique(labels).tolist()}
     counts = metrics.confusion(labels, guess, len(loaded.names))
@@ -91,12 +91,12 @@ def evaluate(
     return 0
 
 
-def _labelled(source: "Source", loaded: "Model", folder: Path, known_only: bool) -> "tuple[Dataset, ndarray]":
-    """The pictures to test on, and their classes as the model numbers them."""
+def _of_known_classes(model: "Model", source: "Source", folder: Path, known_only: bool) -> "tuple[Dataset, np.ndarray]":
+    """The pictures to test on, and their labels as the model numbers them."""
     import numpy as np
 
     data = source.test if len(source.test) else source.train
-    number = {loaded.text(c): c for c in range(len(loaded.names))}
+    number = {model.text(c): c for c in range(len(model.names))}
     lacking = [name for name in source.class_names if name not in number]
     if lacking and (not known_only or len(lacking) == len(source.class_names)):
         raise DataError(

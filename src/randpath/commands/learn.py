@@ -85,22 +85,22 @@ def learn(
     for name, value, least in (("--keep", keep, 1), ("--epochs", epochs, 1), ("--budget", budget, 0)):
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {value}")
-    _refuse_foreign(model, folder)
-    asked = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
-    return _learn(model, folder, asked, device, skip_bad, keep, start, as_json)
+    asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
+    return _learn(model, folder, device, skip_bad, keep, start, asked, as_json)
 
 
 def _learn(
     model: Path,
     folder: Path,
-    asked: dict[str, Any],
     device: str,
     skip_bad: bool,
     keep: int,
     start: str | None,
+    asked: dict[str, Any],
     as_json: bool,
 ) -> int:
-    """The next version of a model, from a folder; `asked` are the settings of the plan that were typed."""
+    """One call as one transaction, by the one writer."""
+    _refuse_foreign(model, folder)
     with lock(model), Stop() as stop, _kept(model):
         checkpoint.need_space(model, 20_000_000)
         base, old = open_model(model, device) if versions.is_model(model) else (0, None)
