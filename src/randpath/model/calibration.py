@@ -163,7 +163,7 @@ def fit_novelty(known: Novelty, q: np.ndarray, f: np.ndarray, labels: np.ndarray
         strange[:, labels == c] = known.terms(q[labels == c], f[labels == c], c)
     can_leave_out = len(known.centres) > 2
     weights = WEIGHTS if can_leave_out else WEIGHTS[:1]
-    pairs = [(1 / deviation[0], weight / deviation[1]) for weight in weights]
+    pairs = [(float(1 / deviation[0]), float(weight / deviation[1])) for weight in weights]
     auroc = [_auroc(pair @ terms, pair @ strange) for pair in pairs]
     error = 0.5 / np.sqrt(len(labels))  # about the standard error of an AUROC of so many
     by_odds, by_distance = pairs[int(np.argmax(auroc)) if max(auroc) > auroc[0] + error else 0]
