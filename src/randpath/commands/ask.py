@@ -26,7 +26,9 @@ from randpath.names import shown
 from randpath.storage import checkpoint
 
 if TYPE_CHECKING:
-    from randpath.data.dataset import Dataset
+    import numpy as np
+
+    from randpath.data.dataset import Dataset, Source
     from randpath.model.model import Model
 
 
@@ -67,19 +69,7 @@ def evaluate(
 
     from randpath import metrics
 
-    data = source.test if len(source.test) else source.train
-    number = {loaded.text(c): c for c in range(len(loaded.names))}
-    lacking = [name for name in source.class_names if name not in number]
-    if lacking and (not known_only or len(lacking) == len(source.class_names)):
-        raise DataError(
-            f"the model does not know {', '.join(lacking[:10])}{' ...' * (len(lacking) > 10)}",
-            where=str(folder),
-            next="teach it these classes from other pictures than you test it on, or leave them out: --known-only",
-        )
-    if lacking:
-        warn(f"left out, for the model does not know them: {', '.join(lacking)}")
-    labels = np.array([number.get(name, -1) for name in source.class_names])[data.labels]
-    data, labels = data.take(np.flatnonzero(labels >= 0)), labels[labels >= 0]
+    data, labels = _of_known_classes(loaded, source, folder, known_only)
     guess = loaded.logits(data).argmax(axis=1)
     by_class = {loaded.text(c): float(np.mean(guess[labels == c] == c)) for c in np.unique(labels).tolist()}
     counts = metrics.confusion(labels, guess, len(loaded.names))
@@ -99,6 +89,25 @@ def evaluate(
         wrong = sorted(((n, other) for other, n in confusion[name].items() if other != name), reverse=True)[:3]
         print(f"  {value:7.2%}  {name}" + "".join(f"   {n} x {other}" for n, other in wrong))
     return 0
+
+
+def _of_known_classes(model: "Model", source: "Source", folder: Path, known_only: bool) -> "tuple[Dataset, np.ndarray]":
+    """The pictures to test on, and their labels as the model numbers them."""
+    import numpy as np
+
+    data = source.test if len(source.test) else source.train
+    number = {model.text(c): c for c in range(len(model.names))}
+    lacking = [name for name in source.class_names if name not in number]
+    if lacking and (not known_only or len(lacking) == len(source.class_names)):
+        raise DataError(
+            f"the model does not know {', '.join(lacking[:10])}{' ...' * (len(lacking) > 10)}",
+            where=str(folder),
+            next="teach it these classes from other pictures than you test it on, or leave them out: --known-only",
+        )
+    if lacking:
+        warn(f"left out, for the model does not know them: {', '.join(lacking)}")
+    labels = np.array([number.get(name, -1) for name in source.class_names])[data.labels]
+    return data.take(np.flatnonzero(labels >= 0)), labels[labels >= 0]
 
 
 def info(model: Path, *, as_json: Json = False) -> int:

@@ -85,6 +85,21 @@ def learn(
     for name, value, least in (("--keep", keep, 1), ("--epochs", epochs, 1), ("--budget", budget, 0)):
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {value}")
+    asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
+    return _learn(model, folder, device, skip_bad, keep, start, asked, as_json)
+
+
+def _learn(
+    model: Path,
+    folder: Path,
+    device: str,
+    skip_bad: bool,
+    keep: int,
+    start: str | None,
+    asked: dict[str, Any],
+    as_json: bool,
+) -> int:
+    """One call as one transaction, by the one writer."""
     _refuse_foreign(model, folder)
     with lock(model), Stop() as stop, _kept(model):
         checkpoint.need_space(model, 20_000_000)
@@ -92,7 +107,6 @@ def learn(
         network = chosen(model, old, folder, start)
         shape = network.shape if network else picture_shape(old) if old else None
         source = pictures_in(folder, shape, skip_bad)
-        asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
         try:
             source = as_vectors(source, network, model, stop) if network else source
             grown = _planned(model, old, source, device, network, **asked)

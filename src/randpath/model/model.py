@@ -221,9 +221,13 @@ class Model:
     def start(self) -> Start:
         """The network in front, opened when it is first needed."""
         if self._start is None:
-            assert self.directory is not None and self.plan.start is not None and self.plan.start_name is not None
-            self._start = kept(self.directory, Named(self.plan.start_name, self.plan.start))
+            self._start = kept(*self.start_place())
         return self._start
+
+    def start_place(self) -> tuple[pathlib.Path, Named]:
+        """The directory that keeps its file, and which one that is."""
+        assert self.directory is not None and self.plan.start is not None and self.plan.start_name is not None
+        return self.directory, Named(self.plan.start_name, self.plan.start)
 
     def vectors(self, data: Dataset) -> Dataset:
         """Pictures as a model with a start sees them; anything else as it is."""
