@@ -51,7 +51,7 @@ def test_what_lies_far_from_all_classes_is_unknown_although_the_confidence_is_hi
     fresh, q_fresh, _ = blobs(2000, seed=2)
     assert np.mean(fitted.score(q_fresh, fresh) > fitted.limit) == pytest.approx(fitted.false_alarms, abs=0.03)
     strange, q_strange = fresh.copy(), q_fresh.copy()
-    strange[:, 7] += 25  # as sure as before of their class, but nowhere near it
+    strange[:, 7] += 100  # as sure as before of their class, but nowhere near it
     assert np.mean(fitted.score(q_strange, strange) > fitted.limit) > 0.99
     assert fitted.found is not None
     assert fitted.found > 0.9

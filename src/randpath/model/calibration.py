@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 KNOWN_KEPT = 0.95  # of the held-out pictures of known classes are not called unknown
 MOST_ALARMS = 0.10  # of them may be, where that finds more of the classes that were left out
 PRIOR = 0.5  # log T is about 0, give or take this much, as long as nothing was held out
-WEIGHTS = (1.0, 0.5, 2.0, 0.25, 4.0, 0.0)  # of the distance against the confidence; the first wins a tie
+WEIGHTS = (0.5, 1.0, 2.0, 0.25, 4.0, 0.0)  # of the distance against the confidence; the others need evidence
 FEW = 30  # held-out pictures: below this the calibration error is measured leaving out one at a time
 BINS = 15
 
@@ -163,8 +163,10 @@ def fit_novelty(known: Novelty, q: np.ndarray, f: np.ndarray, labels: np.ndarray
         strange[:, labels == c] = known.terms(q[labels == c], f[labels == c], c)
     can_leave_out = len(known.centres) > 2
     weights = WEIGHTS if can_leave_out else WEIGHTS[:1]
-    pairs = [(1 / deviation[0], weight / deviation[1]) for weight in weights]
-    by_odds, by_distance = max(pairs, key=lambda pair: _auroc(pair @ terms, pair @ strange))
+    pairs = [(float(1 / deviation[0]), float(weight / deviation[1])) for weight in weights]
+    auroc = [_auroc(pair @ terms, pair @ strange) for pair in pairs]
+    error = 0.5 / np.sqrt(len(labels))  # about the standard error of an AUROC of so many
+    by_odds, by_distance = pairs[int(np.argmax(auroc)) if max(auroc) > auroc[0] + error else 0]
     u, v = (by_odds, by_distance) @ terms, (by_odds, by_distance) @ strange
     limit, false_alarms = _limit(u, v if can_leave_out else None, class_weights(labels))
     found = float(np.mean(v > limit)) if can_leave_out else None
