@@ -9,7 +9,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 setup: .venv/ready
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,start]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,serve,start]'
 	touch $@
 
 demo: setup

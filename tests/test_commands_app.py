@@ -13,12 +13,9 @@ from tests.commands import ran, run
 RAISING = """
 import sys
 from randpath import errors
-from randpath.methods import METHODS
-from randpath.settings import declared
-from tests.commands import run
-from randpath.commands import app, bench
-def _check_recipe(name): raise {error}
-bench._check_recipe = _check_recipe
+from randpath.commands import app, recipe
+def check_there(name): raise {error}
+recipe.check_there = check_there
 app.main(["bench", "digits_5"])
 """
 

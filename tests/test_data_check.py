@@ -42,7 +42,7 @@ def plant(root: Path) -> dict[str, str]:
     bad("corrupt", "train/cat/c.jpg", jpeg[:20] + bytes(60) + jpeg[80:])
     # 12-14: not pictures, or not of an allowed kind
     bad("not a picture", "train/dog/notes.txt", b"feed the dog")
-    bad("not a picture", "train/dog/g.gif", encoded(Image.fromarray(pixels("gif")), "gif"))
+    bad("not a picture", "train/dog/i.ico", encoded(Image.fromarray(pixels("ico", 16, 16)), "ico"))
     bad("not a picture", "train/dog/p.jpg", b"%PDF-1.4 not a picture")
     # 15-17: the name says one thing, the contents another
     bad("wrong extension", "train/ant/w.jpg", encoded(pixels("w1")))

@@ -278,3 +278,23 @@ def test_auto_is_for_photographs_and_said(tmp_path: Path, monkeypatch: pytest.Mo
             found = chosen(tmp_path / "m", None, large, "auto")
         assert found is not None and found.name == "efficientnet_lite0" and "--start none" in said.getvalue()
         assert chosen(tmp_path / "m", None, large, "none") is None
+
+
+def test_export_is_start_and_path_network_in_one_file(tmp_path: Path, network: Path) -> None:
+    """Pictures in; the confidences of `predict` out, to 1e-3 (to 1e-5, in truth)."""
+    pytest.importorskip("onnxscript", reason="pip install 'randpath[onnx]'")
+    import onnxruntime
+
+    model, first, file = tmp_path / "m", folder(tmp_path / "a", "one", "two", "red", size=16), tmp_path / "m.onnx"
+    with tiny():
+        run_json("learn", model, first, "--start", network, "--epochs", 2)
+        run_json("export", model, file)
+        paths = sorted(first.rglob("*.png"))
+        said = run_json("predict", model, *paths)["predictions"]
+    session = onnxruntime.InferenceSession(file.read_bytes())
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["shape"]) == [16, 16, 3] and json.loads(about["names"]) == ["one", "red", "two"]
+    p = session.run(None, {"images": np.stack([np.asarray(Image.open(path)) for path in paths])})[0]
+    for one, row in zip(said, p, strict=True):
+        assert row.max() == pytest.approx(one["confidence"], abs=1e-5)
+        assert json.loads(about["names"])[row.argmax()] == one["label"]

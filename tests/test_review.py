@@ -1,6 +1,10 @@
 """Faults that a reader found, each tried from outside."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -100,3 +104,23 @@ def test_one_task_after_another_is_still_learned_with_a_stem():
     method = METHODS["progressive"](whitened())
     method.learn(task(1, range(2)), Work())
     assert method.columns.columns[0].net.stem.is_made
+
+
+def test_many_runs_that_are_terminated_save_themselves(tmp_path):
+    (tmp_path / "long.py").write_text(
+        "from randpath import Experiment, Training\n"
+        "tuned = Experiment(dataset='digits', tasks=2, method='finetune', backbone='mlp', width=8, modules=1,\n"
+        "                   memory=20, training=Training(epochs=100000))\n"
+    )
+    typed = [sys.executable, "-m", "randpath", "bench", "long.py", "--seeds", "0", "--out", "runs"]
+    parent = subprocess.Popen(typed, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if (tmp_path / "runs" / "finetune-0" / "experiment.json").exists():
+            break
+        time.sleep(0.1)
+    time.sleep(1)
+    parent.send_signal(signal.SIGTERM)
+    said, _ = parent.communicate(timeout=120)
+    assert parent.returncode == 143
+    assert "the same command goes on from here" in said
+    assert "randpath resume" in (tmp_path / "runs" / "finetune-0.txt").read_text()

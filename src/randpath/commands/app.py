@@ -9,11 +9,14 @@ import cyclopts
 from rich.console import Console
 from rich.markup import escape
 
-from randpath.commands.ask import check, data, evaluate, export, info, predict
+from randpath.commands.ask import check, data, evaluate, export, info
 from randpath.commands.bench import bench, methods, resume
-from randpath.commands.learn import learn, redo, rename, rollback
+from randpath.commands.edit import forget, merge, rename
+from randpath.commands.learn import learn, redo, rollback
 from randpath.commands.paper import paper
+from randpath.commands.predict import predict
 from randpath.commands.report import report
+from randpath.commands.serve import serve
 from randpath.commands.start import start
 from randpath.commands.table import curves, table
 from randpath.engines import waiting
@@ -27,7 +30,10 @@ COMMANDS = (
     rollback,
     redo,
     rename,
+    forget,
+    merge,
     export,
+    serve,
     start,
     check,
     data,

@@ -10,6 +10,7 @@ from randpath.commands.reading import (
     Json,
     Threads,
     capacity,
+    confidence,
     open_model,
     picture_shape,
     pictures_in,
@@ -25,55 +26,10 @@ from randpath.names import shown
 from randpath.storage import checkpoint
 
 if TYPE_CHECKING:
-    from randpath.data.dataset import Dataset
-    from randpath.model.model import Model
-
-
-def predict(model: Path, *images: Path, device: str = "cpu", as_json: Json = False) -> int:
-    """Say what is in a picture: its class, how sure that is, and whether it may be none of the known ones.
-
-    Parameters
-    ----------
-    model
-        The model directory.
-    images
-        Picture files.
-    device
-        cpu, cuda, cuda:1, mps.
-    as_json
-        Print one JSON object.
-    """
-    if not images:
-        raise UsageError("no picture was given", next=f"randpath predict {model} IMAGE...")
-    for image in images:
-        if image.is_dir():
-            raise UsageError(
-                f"{image} is a folder", next=f"randpath predict {model} {image}/*   (or: randpath evaluate)"
-            )
-    _, loaded = open_model(model, device)
-
     import numpy as np
 
-    from randpath.data.dataset import Files
-    from randpath.model.stored import encode_label
-
-    p = loaded.probabilities(Files(list(images), np.zeros(len(images), np.int64), picture_shape(loaded)))
-    found = [
-        {
-            "file": str(image),
-            "label": encode_label(loaded.names[int(row.argmax())]),
-            "confidence": float(row.max()),
-            "unknown": bool(row.max() < loaded.threshold),
-        }
-        for image, row in zip(images, p)
-    ]
-    if as_json:
-        return print_json({"predictions": found})
-    width = max(len(shown(one["file"])) for one in found)
-    for one in found:
-        name = shown(str(one["label"]))
-        print(f"{shown(one['file']):{width}}  {one['confidence']:6.1%}  {name}{'  (unknown?)' * one['unknown']}")
-    return 0
+    from randpath.data.dataset import Dataset, Source
+    from randpath.model.model import Model
 
 
 def evaluate(
@@ -113,19 +69,7 @@ def evaluate(
 
     from randpath import metrics
 
-    data = source.test if len(source.test) else source.train
-    number = {loaded.text(c): c for c in range(len(loaded.names))}
-    lacking = [name for name in source.class_names if name not in number]
-    if lacking and (not known_only or len(lacking) == len(source.class_names)):
-        raise DataError(
-            f"the model does not know {', '.join(lacking[:10])}{' ...' * (len(lacking) > 10)}",
-            where=str(folder),
-            next="teach it these classes from other pictures than you test it on, or leave them out: --known-only",
-        )
-    if lacking:
-        warn(f"left out, for the model does not know them: {', '.join(lacking)}")
-    labels = np.array([number.get(name, -1) for name in source.class_names])[data.labels]
-    data, labels = data.take(np.flatnonzero(labels >= 0)), labels[labels >= 0]
+    data, labels = _of_known_classes(loaded, source, folder, known_only)
     guess = loaded.logits(data).argmax(axis=1)
     by_class = {loaded.text(c): float(np.mean(guess[labels == c] == c)) for c in np.unique(labels).tolist()}
     counts = metrics.confusion(labels, guess, len(loaded.names))
@@ -145,6 +89,25 @@ def evaluate(
         wrong = sorted(((n, other) for other, n in confusion[name].items() if other != name), reverse=True)[:3]
         print(f"  {value:7.2%}  {name}" + "".join(f"   {n} x {other}" for n, other in wrong))
     return 0
+
+
+def _of_known_classes(model: "Model", source: "Source", folder: Path, known_only: bool) -> "tuple[Dataset, np.ndarray]":
+    """The pictures to test on, and their labels as the model numbers them."""
+    import numpy as np
+
+    data = source.test if len(source.test) else source.train
+    number = {model.text(c): c for c in range(len(model.names))}
+    lacking = [name for name in source.class_names if name not in number]
+    if lacking and (not known_only or len(lacking) == len(source.class_names)):
+        raise DataError(
+            f"the model does not know {', '.join(lacking[:10])}{' ...' * (len(lacking) > 10)}",
+            where=str(folder),
+            next="teach it these classes from other pictures than you test it on, or leave them out: --known-only",
+        )
+    if lacking:
+        warn(f"left out, for the model does not know them: {', '.join(lacking)}")
+    labels = np.array([number.get(name, -1) for name in source.class_names])[data.labels]
+    return data.take(np.flatnonzero(labels >= 0)), labels[labels >= 0]
 
 
 def info(model: Path, *, as_json: Json = False) -> int:
@@ -189,6 +152,7 @@ def info(model: Path, *, as_json: Json = False) -> int:
     print(capacity(last))
     if last["saturation"] is not None:
         print(f"  mu_sat {last['saturation']:+.2f} (the paper's measure; at 0 or above the path is full)")
+    print("\n".join(confidence(loaded)))
     for task in tasks:
         print(f"  task {task['k']}: {', '.join(shown(str(name)) for name in task['classes'])}")
     print("path map (layers down, modules across; the first task that used a module, . for none):")
@@ -231,7 +195,7 @@ def check(folder: Path, *, as_json: Json = False) -> int:
     Parameters
     ----------
     folder
-        The pictures: one sub-folder a class, or train/ and test/ with such, or a .csv list.
+        The pictures: one sub-folder per class, or train/ and test/ with such, or a .csv list.
     as_json
         Print one JSON object.
     """

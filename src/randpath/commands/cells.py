@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import IO
 
 from randpath.bench.cells import Cell, cells, typed
 from randpath.commands.recipe import read
+from randpath.commands.terminal import Stop
 from randpath.errors import UsageError
 
 
@@ -52,8 +54,8 @@ def run_cells(
     left, running = list(todo), list[Running]()
     failed: list[tuple[Cell, int, str]] = []
     root.mkdir(parents=True, exist_ok=True)
-    try:
-        while left or running:
+    with Stop() as stop:
+        while (left or running) and not stop.signal:
             while left and len(running) < jobs:
                 cell = left.pop(0)
                 directory = root / cell.directory
@@ -72,15 +74,23 @@ def run_cells(
                 else:
                     failed.append((one.cell, code, _last_words(one.directory)))
                     print(f"{one.cell.directory}: failed (exit {code}): {failed[-1][2]}", flush=True)
-    except KeyboardInterrupt:  # the runs were told too, and save themselves
-        for one in running:
-            one.process.wait()
-        print("stopped; the same command goes on from here")
-        return 130
+        if stop.signal:
+            return _stopped(running, stop.signal)
     print(f"{len(todo) - len(failed)} of {len(todo)} runs are finished, in {root}; type: randpath table {root}/*")
     for cell, code, words in failed:
         print(f"  not {cell.directory} (exit {code}): {words}")
     return failed[0][1] if failed else 0
+
+
+def _stopped(running: Sequence[Running], number: int) -> int:
+    """Let the runs save themselves; a terminal's Ctrl-C has reached them already."""
+    for one in running:
+        if number != signal.SIGINT:
+            one.process.send_signal(number)
+        one.process.wait()
+        one.log.close()
+    print("stopped; the same command goes on from here")
+    return 128 + number
 
 
 def _refuse_other(directory: pathlib.Path, recipe: str, variant: str) -> None:

@@ -12,6 +12,7 @@ from randpath.commands.reading import (
     Json,
     Threads,
     capacity,
+    confidence,
     open_model,
     picture_shape,
     pictures_in,
@@ -48,7 +49,7 @@ def learn(
     start: str | None = None,
     as_json: Json = False,
 ) -> int:
-    """Teach a model the classes of a folder: one sub-folder a class. Makes the model if it is new.
+    """Teach a model the classes of a folder: one sub-folder per class. Makes the model if it is new.
 
     Pictures of classes that it knows are learned too, under their old name. If it is interrupted, type the same again.
 
@@ -84,6 +85,21 @@ def learn(
     for name, value, least in (("--keep", keep, 1), ("--epochs", epochs, 1), ("--budget", budget, 0)):
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {value}")
+    asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
+    return _learn(model, folder, device, skip_bad, keep, start, asked, as_json)
+
+
+def _learn(
+    model: Path,
+    folder: Path,
+    device: str,
+    skip_bad: bool,
+    keep: int,
+    start: str | None,
+    asked: dict[str, Any],
+    as_json: bool,
+) -> int:
+    """One call as one transaction, by the one writer."""
     _refuse_foreign(model, folder)
     with lock(model), Stop() as stop, _kept(model):
         checkpoint.need_space(model, 20_000_000)
@@ -91,14 +107,13 @@ def learn(
         network = chosen(model, old, folder, start)
         shape = network.shape if network else picture_shape(old) if old else None
         source = pictures_in(folder, shape, skip_bad)
-        asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
         try:
             source = as_vectors(source, network, model, stop) if network else source
             grown = _planned(model, old, source, device, network, **asked)
             number = _learned(grown, source, model, base, keep, stop)
         except Stopped:
             return _stopped(model, folder, 128 + stop.signal, as_json)
-    return _told(grown, number, model, as_json)
+    return _print_learned(grown, number, model, as_json)
 
 
 def _learned(grown: "Model", source: "Source", model: Path, base: int, keep: int, stop: Stop) -> int:
@@ -220,34 +235,6 @@ def redo(model: Path, *, as_json: Json = False) -> int:
     return 0
 
 
-def rename(model: Path, old: str, new: str, *, as_json: Json = False) -> int:
-    """Give a class another name; what the model has learned stays.
-
-    Parameters
-    ----------
-    model
-        The model directory.
-    old
-        The present name.
-    new
-        The new name.
-    as_json
-        Print one JSON object.
-    """
-    new = names.clean(new)
-    versions.current(model)
-    with lock(model):
-        base, loaded = open_model(model)
-        loaded.rename(old, new)
-        state, document = loaded.state()
-        keep = max(3, len(versions.before(model, base)) + 2)  # it costs no version that could be rolled back to
-        number = versions.save(model, state.tensors, document, keep, base=base)
-    if as_json:
-        return print_json({"version": number, "old": old, "new": new})
-    print(f"{names.shown(old)} is now called {new} (version {number}); to undo: {_undo(model)}")
-    return 0
-
-
 def _undo(model: Path) -> str:
     return as_typed("rollback", model)
 
@@ -307,11 +294,27 @@ def _stopped(model: Path, folder: Path, code: int, as_json: bool) -> int:
     return code
 
 
-def _told(model: "Model", number: int, directory: Path, as_json: bool) -> int:
+def _changes(entry: dict[str, Any]) -> list[str]:
+    """What the old classes lost, in counts; what may be chance is not called a drop."""
+    lines = []
+    if entry["right_old"] is not None:
+        before, now, of = entry["right_old"]
+        verdict = ": a drop" if entry["old_dropped"] else ": no more than chance may do" if now < before else ""
+        lines.append(f"  of the same pictures {now} of {of} are right, {before} were before{verdict}")
+    fewer = {name: f"{now} of {of}, {before} before" for name, (before, now, of) in entry["fewer_right"].items()}
+    lines += [f"  dropped: {name} ({fewer[name]})" for name in entry["dropped"]]
+    perhaps = [f"{name} ({counts})" for name, counts in fewer.items() if name not in entry["dropped"]]
+    if perhaps:
+        lines.append(f"  fewer right, perhaps by chance: {'; '.join(perhaps[:5])}{'; ...' * (len(perhaps) > 5)}")
+    grown = entry["confusions"] if entry["old_dropped"] or entry["dropped"] else []
+    return lines + [f"  confused more often: {a} taken for {b} ({count} more)" for a, b, count in grown]
+
+
+def _print_learned(model: "Model", number: int, directory: Path, as_json: bool) -> int:
     """What the last `learn` did."""
     entry = model.history[-1]
     if as_json:
-        keys = ("classes_added", "accuracy_new", "accuracy_old", "dropped", "saturation")
+        keys = ("classes_added", "accuracy_new", "accuracy_old", "dropped", "fewer_right", "saturation")
         return print_json({"version": number, **{key: entry[key] for key in keys}, "megabytes": model.megabytes()})
     added = (
         ", ".join(names.shown(str(name)) for name in entry["classes_added"]) or "no new class; the present task went on"
@@ -324,12 +327,8 @@ def _told(model: "Model", number: int, directory: Path, as_json: bool) -> int:
     for name, value in (("new", entry["accuracy_new"]), ("old", entry["accuracy_old"])):
         if value is not None:
             print(f"accuracy on held-out pictures of {name} classes: {value:.2%}")
-    for name, drop in sorted(entry["dropped"].items(), key=lambda item: -item[1]):
-        print(f"  dropped: {name} by {drop:.1%}")
-    for true, seen_as, count in entry["confusions"]:
-        print(f"  confused more often: {true} taken for {seen_as} ({count} more)")
-    if entry["calibration_error"] is not None:
-        print(f"confidence is off by {entry['calibration_error']:.1%} on average (expected calibration error)")
+    for line in (*_changes(entry), *confidence(model)):
+        print(line)
     print(capacity(entry))
     print(f"size: {model.megabytes():.1f} MB; {stored_inside(model)}")
     print(f"to undo: {_undo(directory)}")

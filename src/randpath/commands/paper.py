@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from randpath.errors import RandpathError, UsageError
+from randpath.errors import Changed, RandpathError, UsageError
 
 if TYPE_CHECKING:
     from randpath.paper.items import Item
@@ -133,6 +133,8 @@ def _run(trial: "Trial", item: "Item") -> int:
             trial.recipe, variant=trial.variant, method=trial.method, seed=trial.seed, out=trial.directory,
             set_=trial.settings,
         )  # fmt: skip
+    except Changed:  # the arm can be run, but not as it was begun
+        raise
     except UsageError as error:
         print(f"  left out of {item.name}: {error}")
     except RandpathError as error:

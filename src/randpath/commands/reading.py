@@ -107,3 +107,25 @@ def capacity(entry: dict[str, Any]) -> str:
         return "capacity: not measured yet (one class, or nothing kept inside)"
     full = "the present modules are full: the next classes get new ones"
     return f"capacity: {full if entry['switched'] else 'there is room for more classes in the present modules'}"
+
+
+def confidence(model: "Model") -> list[str]:
+    """How far confidence and "unknown" can be trusted."""
+    last = model.history[-1]
+    lines = []
+    if last["calibration_error"] is not None:
+        lines.append(f"confidence is off by {last['calibration_error']:.1%} on average (expected calibration error)")
+    if model.doubt:
+        lines.append(f"no confidence is above{percent(1 - model.doubt)}: more held-out pictures would allow more")
+    if model.novelty is not None:
+        lines.append(f"about {model.novelty.false_alarms:.0%} of pictures of known classes will be called unknown")
+    return lines
+
+
+def percent(confidence: float) -> str:
+    """Rounded down, six characters wide; never 100 %.
+
+    >>> percent(0.99999), percent(0.0712)
+    (' 99.9%', '  7.1%')
+    """
+    return f"{int(min(confidence, 0.9999) * 1000) / 10:5.1f}%"

@@ -101,7 +101,7 @@ def source(
     return Source(name, train, test, class_names, mean, std, mirror, digest.hexdigest(), files)
 
 
-Tick = Callable[[int, int], None]  # files done, files in all
+FilesDone = Callable[[int, int], None]  # files done, files in all
 Listed = Sequence[tuple[str, str]]  # (file below the dataset's folder, class name)
 
 
@@ -112,7 +112,7 @@ def pictures(
     test: Listed,
     class_names: tuple[str, ...],
     size: int,
-    tick: Tick | None,
+    tick: FilesDone | None,
 ) -> Source:
     """A file-backed Source: pictures of any size, brought to size x size when they are decoded."""
     number = {c: i for i, c in enumerate(class_names)}
@@ -145,7 +145,7 @@ def in_class_folders(name: str, folder: Path, split: str) -> list[tuple[str, str
         raise DataError(
             f"{name}: {top} not found",
             where=str(folder),
-            next=f"put one sub-folder a class into {top} (docs/data.md says where to get them)",
+            next=f"put one sub-folder per class into {top} (docs/data.md says where to get them)",
         )
     return [
         (file.relative_to(folder).as_posix(), c.name)

@@ -13,7 +13,7 @@ from randpath.data._tree import Fault, Picture, Tree, scan, shown
 from randpath.data.decode import EXTENSIONS, PictureError, decode, decode_both, read, sniff
 
 SMALL = 2**29  # bytes of pixels that one look hands on
-Tick = Callable[[int, int], None]  # files done, files in all
+FilesDone = Callable[[int, int], None]  # files done, files in all
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Seen:
     fault: Fault | None = None
 
 
-def check(folder: Path, tick: Tick | None = None) -> list[Fault]:
+def check(folder: Path, tick: FilesDone | None = None) -> list[Fault]:
     """All faults of a folder (or .csv list) of pictures; nothing is changed."""
     return looked_through(folder, tick)[0]
 
 
-def looked_through(folder: Path, tick: Tick | None = None) -> tuple[list[Fault], int, int]:
+def looked_through(folder: Path, tick: FilesDone | None = None) -> tuple[list[Fault], int, int]:
     """The faults of a folder, and the number of its pictures and of its classes."""
     tree = scan(Path(folder))
     return inspect(tree, tick)[0], len(tree.pictures), len({picture.label for picture in tree.pictures})
@@ -54,7 +54,7 @@ def _count(number: int, what: str) -> str:
 
 
 def inspect(
-    tree: Tree, tick: Tick | None = None, shape: tuple[int, ...] | None = None
+    tree: Tree, tick: FilesDone | None = None, shape: tuple[int, ...] | None = None
 ) -> tuple[list[Fault], dict[str, Seen], dict[str, np.ndarray]]:
     """The faults of the structure and of every file, what was seen of each, and the pixels at `shape` of the first."""
     seen: dict[str, Seen] = {}

@@ -1,5 +1,6 @@
 """Decode rules: how a picture file becomes a uint8 array of a declared shape. docs/data.md says the same in prose."""
 
+import functools
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,19 +9,24 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from PIL import WebPImagePlugin as WebPImagePlugin  # by name: Pillow would import all forty plugins to find it
+from PIL import TiffImagePlugin as TiffImagePlugin  # by name: Pillow would import all forty plugins to find them
+from PIL import WebPImagePlugin as WebPImagePlugin
 
 from randpath.errors import DataError as DataError
 
 MAX_PIXELS = 50_000_000
 MAX_BYTES = 160_000_000  # 50 megapixels uncompressed, and some
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")  # and HEIF, where pillow-heif is installed
+FIRST_FRAME = ("MPO", "TIFF", "GIF", "HEIF")  # of several pictures in one file the first is meant
 EXTENSIONS = {
     **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif"), "JPEG"),
     **dict.fromkeys((".ppm", ".pgm", ".pbm", ".pnm"), "PPM"),
     ".png": "PNG",
     ".webp": "WEBP",
     ".bmp": "BMP",
+    **dict.fromkeys((".tif", ".tiff"), "TIFF"),
+    ".gif": "GIF",
+    **dict.fromkeys((".heic", ".heif"), "HEIF"),
 }
 _MAGIC = {
     b"\xff\xd8\xff": "JPEG",
@@ -62,7 +68,7 @@ def sniff(data: bytes) -> str | None:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WEBP"
     if data[4:8] == b"ftyp":
-        return "HEIF or AVIF"
+        return "HEIF" if data[8:12] in (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1") else "AVIF or a film"
     return next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), None)
 
 
@@ -136,8 +142,9 @@ def _open(data: bytes, name: str) -> Image.Image:
     if not data:
         raise PictureError("zero-byte", "the file is empty (0 bytes)", where=name)
     kind = sniff(data)
-    if kind not in FORMATS:
-        raise PictureError("not a picture", f"{kind or 'unknown'} contents; allowed: {', '.join(FORMATS)}", where=name)
+    if kind not in FORMATS and not (kind == "HEIF" and _has_heif()):
+        allowed = f"allowed: {', '.join(FORMATS)}" if kind != "HEIF" else "to read them: pip install pillow-heif"
+        raise PictureError("not a picture", f"{kind or 'unknown'} contents; {allowed}", where=name)
     if kind == "WEBP":
         _cap(*_webp_size(data), name)  # its plugin allocates the canvas before it tells the size
     Image.preinit()
@@ -147,9 +154,20 @@ def _open(data: bytes, name: str) -> Image.Image:
     except Exception as error:
         raise PictureError(_how_broken(data, error), f"its header cannot be read ({error})", where=name) from error
     _cap(image.width, image.height, name)
-    if getattr(image, "is_animated", False) and image.format != "MPO":  # of an MPO, cameras mean the first picture
+    if image.format not in FIRST_FRAME and getattr(image, "is_animated", False):
         raise PictureError("animated", "an animation, not one picture", where=name)
     return image
+
+
+@functools.cache
+def _has_heif() -> bool:
+    """Whether Pillow can be taught to read what telephones write."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return False
+    pillow_heif.register_heif_opener()
+    return True
 
 
 def _cap(width: int, height: int, name: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from randpath.data._unpack import unpack
 from randpath.errors import DataError, DownloadError
 
-Tick = Callable[[str, int, int], None]  # file, bytes there, bytes in all
+BytesDone = Callable[[str, int, int], None]  # file, bytes there, bytes in all
 ATTEMPTS = 5  # in a row without a byte of progress
 
 
@@ -34,7 +34,7 @@ class Remote:
         return self.url.rpartition("/")[2]
 
 
-def fetch(remotes: Sequence[Remote], folder: Path, tick: Tick | None = None, pause: float = 1.0) -> None:
+def fetch(remotes: Sequence[Remote], folder: Path, tick: BytesDone | None = None, pause: float = 1.0) -> None:
     """Bring every file into `folder`; one that lies there already, and is right, is not fetched again."""
     folder.mkdir(parents=True, exist_ok=True)
     for remote in remotes:
@@ -54,7 +54,7 @@ def fetch(remotes: Sequence[Remote], folder: Path, tick: Tick | None = None, pau
                 target.unlink()
 
 
-def _download(remote: Remote, target: Path, tick: Tick | None, pause: float) -> None:
+def _download(remote: Remote, target: Path, tick: BytesDone | None, pause: float) -> None:
     part = target.with_name(target.name + ".part")
     failures = most = 0
     while (have := part.stat().st_size if part.exists() else 0) < remote.size:
@@ -87,7 +87,7 @@ def _download(remote: Remote, target: Path, tick: Tick | None, pause: float) -> 
     part.replace(target)
 
 
-def _go_on(remote: Remote, part: Path, have: int, tick: Tick | None) -> None:
+def _go_on(remote: Remote, part: Path, have: int, tick: BytesDone | None) -> None:
     """One request for the rest of the file; returns at its end or when the connection ends early."""
     headers = {"User-Agent": "randpath", "Accept-Encoding": "identity"}
     if have:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from randpath.data._tree import Fault, Picture, scan
-from randpath.data.check import Seen, Tick, inspect
+from randpath.data.check import FilesDone, Seen, inspect
 from randpath.data.dataset import Files, Source
 from randpath.errors import DataError, as_typed
 from randpath.keyed import rng
@@ -19,7 +19,7 @@ def load(
     shape: tuple[int, int, int] | None = None,
     test: float = 0.2,
     skip_bad: bool = False,
-    tick: Tick | None = None,
+    tick: FilesDone | None = None,
 ) -> Source:
     """The pictures at size x size, or another shape, once every file has been looked at.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from randpath.data import folder
 from randpath.data.dataset import Arrays, Source
-from randpath.data.download import Remote, Tick, fetch
+from randpath.data.download import BytesDone, Remote, fetch
 from randpath.data.published import (
     cifar10,
     cifar100,
@@ -93,7 +93,7 @@ def unlabelled(name: str, shape: tuple[int, ...], root: Path | None = None) -> A
     return Arrays(items, np.zeros(len(items), np.int64))
 
 
-def download(name: str, root: Path | None = None, tick: Tick | None = None) -> Path | None:
+def download(name: str, root: Path | None = None, tick: BytesDone | None = None) -> Path | None:
     """Make dataset `name` loadable and say where it lies; None if it needs no files."""
     if name == "digits":
         return None

@@ -114,10 +114,8 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return chosen
 
     def is_unknown(self, X: ArrayLike) -> np.ndarray:
-        """Whether the confidence is below the one that 95 % of the held-out items reach: perhaps no class seen yet."""
-        now = copy.copy(self)
-        unknown: np.ndarray = now._probabilities(X).max(axis=1) < now._model.threshold
-        return unknown
+        """Whether each item may be of no class seen yet: by confidence, and by the distance of its features."""
+        return copy.copy(self)._answers(X)[1]
 
     def score(self, X: ArrayLike, y: ArrayLike | Sequence[Hashable], sample_weight: ArrayLike | None = None) -> float:
         """The share of right answers; names are compared as they are kept."""
@@ -125,11 +123,14 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(super().score(X, _array(labels), sample_weight))
 
     def _probabilities(self, X: ArrayLike) -> np.ndarray:
+        return self._answers(X)[0]
+
+    def _answers(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Of a copy of the estimator: while it answers, another thread may train the original."""
         check_is_fitted(self)
         items, _ = self._items(X)
         model: Model = self._model
-        return model.probabilities(Arrays(items, np.zeros(len(items), np.int64)))
+        return model.answers(Arrays(items, np.zeros(len(items), np.int64)))
 
     @property
     def history_(self) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import softmax
 from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
@@ -27,12 +26,14 @@ from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, State, Work
 from randpath.learning.train import predict
 from randpath.methods.rps import RPS
-from randpath.metrics import confusion
 from randpath.model import calibration
+from randpath.model.calibration import Novelty
+from randpath.model.comparing import compared
 from randpath.model.sizing import Plan
 from randpath.model.start import Named, kept
 from randpath.model.stored import (
     FORMAT,
+    NUMBERS,
     Label,
     check_labels,
     check_weights,
@@ -40,6 +41,7 @@ from randpath.model.stored import (
     clean_label,
     decode_label,
     encode_label,
+    novelty_from,
     plan_from,
 )
 from randpath.names import clean, normal, shown
@@ -89,7 +91,8 @@ class Model:
         self.plan, self.device = plan, device
         self.names: list[Label] = []
         self.history: list[dict[str, Any]] = []  # one entry a call
-        self.temperature, self.threshold = 1.0, 0.0
+        self.temperature, self.threshold, self.doubt = 1.0, 0.0, 0.0
+        self.novelty: Novelty | None = None  # none: "unknown" is said by confidence alone
         self.method = plan.method(device)
         self.teacher: Teacher | None = None  # of the present task, so that a later call can go on with it
         self.inference: nn.Module = nn.Identity()
@@ -148,9 +151,9 @@ class Model:
             task = Task(method.k + 1, len(lesson.names), new, lesson.train, lesson.val)
             return method, teacher, method.learn(task, work)
         task = Task(method.k, len(lesson.names), new, lesson.train, lesson.val)
-        return method, self.teacher, method.go_on(task, work, self._folded_teacher())
+        return method, self.teacher, method.go_on(task, work, self.folded_teacher())
 
-    def _folded_teacher(self) -> Folded | None:
+    def folded_teacher(self) -> Folded | None:
         """The network as it was before the present task; none in the first."""
         if self.teacher is None:
             return None
@@ -174,15 +177,11 @@ class Model:
 
     def _measured(self, held: list[Dataset], was: np.ndarray | None, num_old: int) -> dict[str, Any]:
         """Accuracies on the held-out pictures, what was lost since before, and the calibration."""
-        self.temperature, self.threshold = 1.0, 0.0
-        measured: dict[str, Any] = dict.fromkeys(("accuracy_new", "accuracy_old", "calibration_error"))
-        measured |= {"dropped": {}, "confusions": [], "held_out": 0}
+        measured: dict[str, Any] = dict.fromkeys(("accuracy_new", "accuracy_old", "calibration_error", "right_old"))
+        measured |= {"dropped": {}, "fewer_right": {}, "old_dropped": False, "confusions": [], "held_out": 0}
+        q, y = self.calibrate(held)
         if not held:
             return measured
-        data = Joined(held)
-        q, y = self.logits(data), data.labels
-        self.temperature = calibration.fit_temperature(q, y)
-        self.threshold = calibration.choose_threshold(softmax(q / self.temperature, axis=1), y)
         now, new = q.argmax(axis=1), y >= num_old
         right = now == y
         measured["held_out"] = len(y)
@@ -190,18 +189,28 @@ class Model:
         measured["accuracy_old"] = float(right[~new].mean()) if not new.all() else None
         measured["calibration_error"] = calibration.held_out_error(q, y)
         if was is not None:
-            n, C = len(was), len(self.names)
-            for c in np.unique(y[:n]).tolist():
-                lost = int(np.sum(was[y[:n] == c] == c)) - int(np.sum(now[:n][y[:n] == c] == c))
-                if lost > 0:
-                    measured["dropped"][self.text(c)] = lost / int(np.sum(y[:n] == c))
-            grown = confusion(y[:n], now[:n], C) - confusion(y[:n], was, C)
-            np.fill_diagonal(grown, 0)
-            for pair in np.argsort(-grown, axis=None, kind="stable")[:5].tolist():
-                if grown.flat[pair] > 0:
-                    true, seen_as = divmod(pair, C)
-                    measured["confusions"].append([self.text(true), self.text(seen_as), int(grown.flat[pair])])
+            n = len(was)
+            measured |= compared(y[:n], was, now[:n], [self.text(c) for c in range(len(self.names))])
         return measured
+
+    def calibrate(self, held: list[Dataset]) -> tuple[np.ndarray, np.ndarray]:
+        """Settle confidence and "unknown" by held-out pictures; q and labels of these."""
+        self.temperature, self.threshold, self.novelty = 1.0, 0.0, None
+        self.doubt = calibration.doubt(sum(map(len, held)))
+        if not held:
+            return np.zeros((0, len(self.names))), np.zeros(0, np.int64)
+        data = Joined(held)
+        q, f = self.seen(data)
+        self.temperature = calibration.fit_temperature(q, data.labels)
+        p = calibration.probabilities(q, self.temperature, self.doubt)
+        self.threshold = calibration.choose_threshold(p, data.labels)
+        exemplars = self.method.memory.train
+        if len(exemplars) == len(self.names) > 1:
+            known = Joined(list(exemplars.values()))
+            centres, scale = calibration.spread(self.seen(known)[1], known.labels, len(self.names))
+            at_hand = Novelty(centres, scale, self.temperature)
+            self.novelty = calibration.fit_novelty(at_hand, q, f, data.labels)
+        return q, data.labels
 
     def _fold_for_answers(self) -> None:
         """Fold the inference path. Vectors are answered in float64: there the batch size does not show."""
@@ -212,9 +221,13 @@ class Model:
     def start(self) -> Start:
         """The network in front, opened when it is first needed."""
         if self._start is None:
-            assert self.directory is not None and self.plan.start is not None and self.plan.start_name is not None
-            self._start = kept(self.directory, Named(self.plan.start_name, self.plan.start))
+            self._start = kept(*self.start_place())
         return self._start
+
+    def start_place(self) -> tuple[pathlib.Path, Named]:
+        """The directory that keeps its file, and which one that is."""
+        assert self.directory is not None and self.plan.start is not None and self.plan.start_name is not None
+        return self.directory, Named(self.plan.start_name, self.plan.start)
 
     def vectors(self, data: Dataset) -> Dataset:
         """Pictures as a model with a start sees them; anything else as it is."""
@@ -227,11 +240,33 @@ class Model:
         q = predict(lambda x: self.inference(x.to(dtype)), data, self.plan.augment(), self.device)
         return q.double().numpy()
 
-    def probabilities(self, data: Dataset) -> np.ndarray:
-        """Calibrated: softmax(q / T), (n, classes)."""
+    def seen(self, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+        """q (n, classes) and the features before the last layer (n, D) of every item, in float64."""
+        data = self.vectors(data)
+        dtype = torch.float64 if len(self.plan.shape) == 1 else torch.float32
+        net = self.inference
+        assert isinstance(net, Folded)
+
+        def both(x: Tensor) -> Tensor:
+            f = net.features(x.to(dtype))
+            return torch.cat([net.head(f), f], dim=1)
+
         if not len(data):
-            return np.zeros((0, len(self.names)))
-        return np.asarray(softmax(self.logits(data) / self.temperature, axis=1))
+            return np.zeros((0, len(self.names))), np.zeros((0, net.head.num_features))
+        found = predict(both, data, self.plan.augment(), self.device).double().numpy()
+        return found[:, : len(self.names)], found[:, len(self.names) :]
+
+    def answers(self, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+        """Calibrated probabilities (n, classes), and whether each item may be of no known class."""
+        q, f = self.seen(data)
+        p = calibration.probabilities(q, self.temperature, self.doubt)
+        if self.novelty is None:
+            return p, p.max(axis=1) < self.threshold
+        return p, self.novelty.score(q, f) > self.novelty.limit
+
+    def probabilities(self, data: Dataset) -> np.ndarray:
+        """Calibrated, (n, classes)."""
+        return self.answers(data)[0]
 
     def text(self, c: int) -> str:
         """The name of a class as it is printed and compared."""
@@ -267,6 +302,9 @@ class Model:
         state = self.method.state_dict()
         if self.teacher is not None:
             state.tensors["teacher"] = dict(self.teacher[0])
+        if self.novelty is not None:
+            centres, scale = (torch.from_numpy(x).float() for x in (self.novelty.centres, self.novelty.scale))
+            state.tensors["known"] = {"centres": centres, "scale": scale}
         P_teacher = None if self.teacher is None else self.teacher[1].to_lists()
         document = {
             "format": FORMAT,
@@ -275,6 +313,8 @@ class Model:
             "method": {**state.document, "P_teacher": P_teacher},
             "temperature": self.temperature,
             "threshold": self.threshold,
+            "doubt": self.doubt,
+            "novelty": None if self.novelty is None else {key: getattr(self.novelty, key) for key in NUMBERS},
             "history": self.history,
         }
         return state, document
@@ -319,8 +359,10 @@ class Model:
                     raise Damaged(f"exemplars of class {c} and shape {data.shape}")
         model.names, model.history = names, checked_history(document["history"], model.method.net, len(names))
         model.temperature, model.threshold = float(document["temperature"]), float(document["threshold"])
-        if not (model.temperature > 0 and 0 <= model.threshold <= 1):
+        model.doubt = float(document.get("doubt", 0.0))  # the first release had neither of them
+        if not (model.temperature > 0 and 0 <= model.threshold <= 1 and 0 <= model.doubt <= 0.5):
             raise Damaged("its calibration is out of range")
+        model.novelty = novelty_from(document.get("novelty"), saved, model.temperature, len(names))
         model._fold_for_answers()
         return model
 

@@ -1,17 +1,20 @@
 """The model as one ONNX file: pictures in, probabilities out. With model/pretrained.py, what imports onnx."""
 
+import copy
 import json
 import logging
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from randpath.errors import MissingExtra
 from randpath.model.model import Model
+from randpath.model.start import kept_file
 from randpath.model.stored import encode_label
 
 if TYPE_CHECKING:
@@ -25,14 +28,14 @@ class Deployed(nn.Module):
 
     def __init__(self, model: Model):
         super().__init__()
-        self.inference = model.method.inference().cpu().float()
+        self.inference = copy.deepcopy(model.inference).cpu().float()
         self.augment = model.plan.augment()
-        self.temperature = model.temperature
+        self.temperature, self.doubt, self.num_classes = model.temperature, model.doubt, len(model.names)
         self.eval().requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
         q: Tensor = self.inference(self.augment.plain(images))
-        return torch.softmax(q / self.temperature, dim=1)
+        return (1 - self.doubt) * torch.softmax(q / self.temperature, dim=1) + self.doubt / self.num_classes
 
 
 def export(module: nn.Module, example: Tensor, taken: str, given: str) -> "onnx.ModelProto":
@@ -56,15 +59,71 @@ def export(module: nn.Module, example: Tensor, taken: str, given: str) -> "onnx.
     return proto
 
 
+def _behind(model: Model, path: "onnx.ModelProto") -> "onnx.ModelProto":
+    """Pictures, as the start takes them, the start itself, vectors rounded as they are learned from, the network."""
+    import onnx
+    from onnx import TensorProto, compose, helper, numpy_helper
+
+    start, network = model.start(), onnx.load_from_string(kept_file(*model.start_place()))
+    taken, given = network.graph.input[0].name, network.graph.output[0].name
+    if [opset.version for opset in network.opset_import if not opset.domain] != [OPSET]:
+        network = onnx.version_converter.convert_version(network, OPSET)
+    constants = {"whole": 255.0, "mean": start.mean, "std": start.std}
+    nodes = [
+        helper.make_node("Cast", ["images"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Div", ["real", "whole"], ["share"]),
+        helper.make_node("Sub", ["share", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "std"], ["scaled"]),
+    ]
+    order = [0, 3, 1, 2] if start.layout == "NCHW" else [0, 1, 2, 3]
+    nodes.append(helper.make_node("Transpose", ["scaled"], ["normal"], perm=order))
+    side = [start.shape[i - 1] for i in order[1:]]
+    before = _model(
+        nodes,
+        helper.make_tensor_value_info("images", TensorProto.UINT8, ["batch", *start.shape]),
+        helper.make_tensor_value_info("normal", TensorProto.FLOAT, ["batch", *side]),
+        [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()],
+    )
+    vector: list[str | int | None] = ["batch", start.num_features]
+    between = _model(
+        [
+            helper.make_node("Cast", ["exact"], ["half"], to=TensorProto.FLOAT16),
+            helper.make_node("Cast", ["half"], ["rounded"], to=TensorProto.FLOAT),
+        ],
+        helper.make_tensor_value_info("exact", TensorProto.FLOAT, vector),
+        helper.make_tensor_value_info("rounded", TensorProto.FLOAT, vector),
+        [],
+    )
+    network.ir_version = before.ir_version = between.ir_version = path.ir_version
+    for part in (network, path):
+        del part.metadata_props[:]
+    whole = compose.merge_models(before, network, [("normal", taken)], prefix2="start/")
+    whole = compose.merge_models(whole, between, [(f"start/{given}", "exact")])
+    whole = compose.merge_models(whole, path, [("rounded", "images")], prefix2="path/")
+    whole.graph.output[0].name = "probabilities"
+    whole.graph.node.append(helper.make_node("Identity", ["path/probabilities"], ["probabilities"]))
+    return whole
+
+
+def _model(nodes: list[Any], taken: Any, given: Any, constants: list[Any]) -> "onnx.ModelProto":
+    from onnx import helper
+
+    graph = helper.make_graph(nodes, "pictures", [taken], [given], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+
+
 def to_onnx(model: Model) -> bytes:
     """The bytes of a .onnx file with a free batch size, the names and the threshold in its metadata."""
-    is_image = len(model.plan.shape) == 3
+    shape, is_image = model.plan.shape, len(model.plan.shape) == 3
     example = torch.zeros(2, *model.plan.shape, dtype=torch.uint8 if is_image else torch.float32)
     proto = export(Deployed(model), example, "images", "probabilities")
+    if model.plan.start is not None:
+        shape = model.start().shape
+        proto = _behind(model, proto)
     described = {
         "names": json.dumps([encode_label(name) for name in model.names], ensure_ascii=False),
         "threshold": repr(model.threshold),
-        "shape": json.dumps(model.plan.shape),
+        "shape": json.dumps(shape),
     }
     for key, value in described.items():
         entry = proto.metadata_props.add()

@@ -50,7 +50,12 @@ def keep(directory: Path, data: bytes) -> None:
 
 
 def kept(directory: Path, start: Named) -> Start:
-    """The start of a model, once every byte of its file is checked; raises Damaged, with the way to restore it."""
+    """The start of a model, once every byte of its file is checked."""
+    return open_start(kept_file(directory, start), start.name)
+
+
+def kept_file(directory: Path, start: Named) -> bytes:
+    """The file of a model's start; raises Damaged, with the way to restore it."""
     file = place(directory, start.sha256)
     made = start.name == pretrained.LITE0 or ":" in start.name
     how = f"randpath start {start.name} {shlex.quote(str(file))}" if made else f"copy {start.name} to {file}"
@@ -61,4 +66,4 @@ def kept(directory: Path, start: Named) -> Start:
         raise Damaged(f"the start of the model is missing: {file}", where=str(file), next=how) from None
     if hashlib.sha256(data).hexdigest() != start.sha256:
         raise Damaged(f"the start of the model is damaged: {file}", where=str(file), next=how)
-    return open_start(data, start.name)
+    return data

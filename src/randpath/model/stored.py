@@ -10,12 +10,14 @@ import torch
 
 from randpath import names
 from randpath.errors import Damaged, UsageError
+from randpath.model.calibration import Novelty
 from randpath.model.sizing import Plan
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path
 from randpath.storage.checkpoint import Saved
 
 FORMAT = 1  # of model.json; an unknown one is refused
+NUMBERS = ("by_odds", "by_distance", "limit", "false_alarms", "found")  # of a Novelty, in model.json
 REPORTED = {"k", "again", "classes_added", "path", "saturation", "switched", "accuracy_new", "accuracy_old", "notes"}
 Label = Hashable
 
@@ -89,6 +91,23 @@ def checked_history(history: Any, net: PathNetwork, num_classes: int) -> list[di
     if sum(len(entry["classes_added"]) for entry in entries) != num_classes or entries[0]["again"] != 0:
         raise Damaged("its history does not tell where its classes came from")
     return entries
+
+
+def novelty_from(document: Any, saved: Saved, temperature: float, num_classes: int) -> Novelty | None:
+    """What tells unknown pictures, if every number of it is one."""
+    if document is None:
+        return None
+    centres, scale = (saved.tensors["known"][key].double().numpy() for key in ("centres", "scale"))
+    features = saved.tensors["weights"]["head.weight"].shape[1]
+    if centres.shape != (num_classes, features) or scale.shape != (features,):
+        raise Damaged("known: the features of its classes have another shape")
+    numbers = {key: document[key] for key in NUMBERS}
+    given = [value for value in numbers.values() if value is not None]
+    if any(type(value) not in (int, float) for value in given) or numbers["limit"] is None:
+        raise Damaged("its novelty has what is no number")
+    if not (np.isfinite(given).all() and np.isfinite(centres).all() and np.isfinite(scale).all() and scale.min() > 0):
+        raise Damaged("known: a number is out of range")
+    return Novelty(centres, scale, temperature, **numbers)
 
 
 def check_weights(plan: Plan, saved: Saved, paths: Mapping[str, Any], num_classes: int) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from randpath.errors import Damaged, DataError, as_typed
 from randpath.storage import checkpoint, inside
 from randpath.storage.checkpoint import Saved
-from randpath.storage.encoding import MANIFEST, MAX_HEADER
+from randpath.storage.encoding import BAD, MANIFEST, MAX_HEADER
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +81,7 @@ def load(directory: Path, version: int) -> Saved:
         with _held(directory):
             return checkpoint.load(place(directory, version))
     except Damaged as error:
-        raise _told(error, directory, version) from error
+        raise _damaged(error, directory, version) from error
 
 
 def newest_good(directory: Path, read: Callable[[Saved], Read], tell: Callable[[str], object]) -> tuple[int, Read]:
@@ -106,7 +106,7 @@ def newest_good(directory: Path, read: Callable[[Saved], Read], tell: Callable[[
             tell(f"{directory / POINTER} {odd}. Version {number} is used, the newest")
         return number, found
     assert damage is not None
-    raise _told(damage, directory, newest) from damage
+    raise _damaged(damage, directory, newest) from damage
 
 
 def line(directory: Path, version: int) -> Line:
@@ -172,6 +172,23 @@ def save(
     here = Line(number, past[max(0, len(past) - max(keep, 1) + 1) :], (), work)
     _commit(directory, number, tensors, document, here)
     return number
+
+
+def rewrite(directory: Path, states: "list[Saved]", *, base: int) -> int:
+    """Commit these states anew, the last one as the newest version, and remove every version that was there.
+
+    The newest is committed first: whoever reads meanwhile, or after a crash, gets an old version or it.
+    """
+    drop_above(directory, base)
+    numbers = [base + 1 + i for i in range(len(states))]
+    for i in reversed(range(len(states))):
+        here = {"model": states[i].documents["model"], "line": asdict(Line(numbers[i], tuple(numbers[:i])))}
+        checkpoint.save(directory / "versions", f"{numbers[i]:06d}", states[i].tensors, here)
+    finish(directory, numbers[-1])
+    for name in inside.listing(directory / "versions"):
+        if BAD in name:
+            checkpoint.discard(directory / "versions" / name)
+    return numbers[-1]
 
 
 def rollback(directory: Path, read: Callable[[Saved], object], tell: Callable[[str], object]) -> tuple[int, int, int]:
@@ -287,7 +304,7 @@ def _held(directory: Path) -> contextlib.AbstractContextManager[None]:
     return inside.held(directory) if directory.is_dir() else contextlib.nullcontext()
 
 
-def _told(error: Damaged, directory: Path, version: int) -> Damaged:
+def _damaged(error: Damaged, directory: Path, version: int) -> Damaged:
     """The same error, with where and the way out."""
     return Damaged(
         f"version {version} of the model is damaged: {error.what}",

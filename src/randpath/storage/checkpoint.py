@@ -241,7 +241,7 @@ def load(path: Path) -> Saved:
 
     A file that is missing, added, a link, of another size or of other content is refused.
     """
-    with _damage_told(path):
+    with _telling_damage(path):
         manifest, listed = _manifest(path)
         tensors, documents = {}, {}
         for name, entry in listed.items():
@@ -256,7 +256,7 @@ def load(path: Path) -> Saved:
 
 def load_document(path: Path, key: str) -> Any:
     """One document of a save, after checking its own bytes alone; raises Damaged, or FileNotFoundError."""
-    with _damage_told(path):
+    with _telling_damage(path):
         _, listed = _manifest(path)
         if f"{key}.json" in listed:
             return parse_document(_checked(path / f"{key}.json", *listed[f"{key}.json"]))
@@ -289,7 +289,7 @@ def _checked(path: Path, sha256: str, size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def _telling_damage(path: Path) -> Iterator[None]:
     """Whatever is wrong with a save, said with its place."""
     try:
         yield

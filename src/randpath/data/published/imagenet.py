@@ -4,17 +4,17 @@ from pathlib import Path
 
 import numpy as np
 
-from randpath.data._files import Tick, in_class_folders, pictures
+from randpath.data._files import FilesDone, in_class_folders, pictures
 from randpath.data.dataset import Source
 from randpath.errors import DataError
 
 
-def load(root: Path, size: int = 224, tick: Tick | None = None) -> Source:
+def load(root: Path, size: int = 224, tick: FilesDone | None = None) -> Source:
     """All classes of root/imagenet; the validation images are the test set, as in every paper."""
     return _load("imagenet", root, None, size, tick)
 
 
-def load_100(root: Path, size: int = 224, tick: Tick | None = None) -> Source:
+def load_100(root: Path, size: int = 224, tick: FilesDone | None = None) -> Source:
     """The first hundred of `RandomState(1993).permutation(1000)`, in that order: ImageNet-100 (iCaRL).
 
     The permutation numbers the classes by their sorted names, as iCaRL's successors do; a file classes.txt (one name a
@@ -23,7 +23,7 @@ def load_100(root: Path, size: int = 224, tick: Tick | None = None) -> Source:
     return _load("imagenet100", root, 100, size, tick)
 
 
-def _load(name: str, root: Path, number: int | None, size: int, tick: Tick | None) -> Source:
+def _load(name: str, root: Path, number: int | None, size: int, tick: FilesDone | None) -> Source:
     folder = root / "imagenet"
     train, test = in_class_folders(name, folder, "train"), in_class_folders(name, folder, "val")
     if not test:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from randpath.data._files import Tick, need, pictures
+from randpath.data._files import FilesDone, need, pictures
 from randpath.data.dataset import Source
 from randpath.errors import DataError
 
 
-def load(root: Path, size: int = 224, tick: Tick | None = None) -> Source:
+def load(root: Path, size: int = 224, tick: FilesDone | None = None) -> Source:
     """root/ms_celeb with train.txt, test.txt and the pictures they list, relative to that folder."""
     lists = need(
         "ms_celeb",

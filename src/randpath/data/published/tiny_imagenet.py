@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from randpath.data._files import Tick, need, pictures
+from randpath.data._files import FilesDone, need, pictures
 from randpath.data.dataset import Source
 from randpath.data.download import Remote
 from randpath.errors import DataError
@@ -17,7 +17,7 @@ REMOTE = (
 )
 
 
-def load(root: Path, size: int = 64, tick: Tick | None = None) -> Source:
+def load(root: Path, size: int = 64, tick: FilesDone | None = None) -> Source:
     """root/tiny_imagenet with wnids.txt, train/CLASS/images/ and val/val_annotations.txt, val/images/."""
     wnids, annotations = need(
         "tiny_imagenet", root, "wnids.txt", "val/val_annotations.txt", what="the contents of tiny-imagenet-200.zip"

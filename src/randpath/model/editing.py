@@ -1,0 +1,175 @@
+"""Forget a class, or make one of two: a new model from the stored form of the old one, and so checked as any other."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+from torch import Tensor
+
+from randpath.data.dataset import Dataset, Joined, stored
+from randpath.errors import UsageError
+from randpath.learning.train import predict
+from randpath.model.model import Model
+from randpath.model.stored import encode_label
+from randpath.names import normal, shown
+from randpath.network.fold import Folded
+from randpath.storage.checkpoint import Saved
+
+NEAR = 1e-3  # how much a merged row is held to its start: enough to make it one and the same on every machine
+
+
+def number_of(model: Model, name: str) -> int:
+    """Which class reads `name`."""
+    texts = [model.text(c) for c in range(len(model.names))]
+    if (wanted := normal(name)) in texts:
+        return texts.index(wanted)
+    raise UsageError(f"the model has no class {shown(name)!r}; it has {', '.join(texts[:20])}")
+
+
+def forget(model: Model, c: int) -> Model:
+    """The model without class c: its name, its exemplars, its row in the classifier and what was said of it.
+
+    The other weights were trained on its pictures too, and stay.
+    """
+    if len(model.names) == 1:
+        raise UsageError(
+            f"{model.text(c)} is the only class: a model without a class is none", next="remove the folder"
+        )
+    labels = [i - (i > c) if i != c else -1 for i in range(len(model.names))]
+    tensors, document = _stored(model)
+    for file in _classifiers(tensors):
+        _drop_row(tensors, document, file, c)
+    return _rebuilt(model, tensors, document, labels, [model.text(c)])
+
+
+def merge(model: Model, kept: int, other: int) -> Model:
+    """The model in which the pictures of class `other` are of class `kept` too, under its name.
+
+    The row of the new class is fitted to the sum of the two probabilities on the exemplars: a convex problem.
+    """
+    if kept == other:
+        raise UsageError(f"{model.text(kept)} is one class already: name two")
+    if not model.method.memory.train:
+        raise UsageError("the model keeps no pictures inside, from which alone a merged class can be made")
+    first, second = sorted((kept, other))
+    labels = [first if i == second else i - (i > second) for i in range(len(model.names))]
+    tensors, document = _stored(model)
+    nets = {"weights": model.method.inference().cpu(), "teacher": model.folded_teacher()}
+    for file in _classifiers(tensors):
+        net = nets[file]
+        assert isinstance(net, Folded)
+        if second < len(tensors[file]["head.weight"]):
+            data = Joined([part for c, part in model.method.memory.train.items() if c < net.num_classes])
+            row, bias = _merged_row(model, net, data, first, second)
+            tensors[file]["head.weight"][first], tensors[file]["head.bias"][first] = row, bias
+            _drop_row(tensors, document, file, second)
+    name = document["names"][kept]
+    gone = document["names"][first if kept == second else second]
+    for entry in document["history"]:  # the task that brought the first of the two brought the class
+        if kept == second:
+            entry["classes_added"] = [n for n in entry["classes_added"] if n != name]
+            entry["classes_added"] = [name if n == gone else n for n in entry["classes_added"]]
+        else:
+            entry["classes_added"] = [n for n in entry["classes_added"] if n != gone]
+    document["names"][first] = name
+    return _rebuilt(model, tensors, document, labels, [model.text(other)])
+
+
+def _stored(model: Model) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """A copy of all that is stored of a model, but for its calibration."""
+    state, document = model.state()
+    tensors = {
+        file: {name: tensor.detach().cpu().clone() for name, tensor in part.items()}
+        for file, part in state.tensors.items()
+        if file != "known"
+    }
+    history = [{**entry, "classes_added": [*entry["classes_added"]]} for entry in document["history"]]
+    return tensors, {**document, "names": [*document["names"]], "history": history, "novelty": None}
+
+
+def _classifiers(tensors: dict[str, dict[str, Tensor]]) -> list[str]:
+    return [file for file in ("weights", "teacher") if file in tensors]
+
+
+def _drop_row(tensors: dict[str, dict[str, Tensor]], document: dict[str, Any], file: str, c: int) -> None:
+    """Take class c out of a classifier; a teacher that knows no class is none."""
+    own = tensors[file]
+    if c >= len(own["head.weight"]):
+        return
+    if file == "teacher" and len(own["head.weight"]) == 1:
+        del tensors[file]
+        document["method"] = {**document["method"], "P_teacher": None}
+        return
+    keep = torch.arange(len(own["head.weight"])) != c
+    own["head.weight"], own["head.bias"] = own["head.weight"][keep], own["head.bias"][keep]
+
+
+def _rebuilt(
+    model: Model,
+    tensors: dict[str, dict[str, Tensor]],
+    document: dict[str, Any],
+    labels: list[int],  # of each old class; -1: none
+    gone: list[str],
+) -> Model:
+    """The model of what is left, calibrated by the held-out pictures inside."""
+    new = np.array(labels, np.int64)
+    for file in ("memory_train", "memory_val"):
+        if file in tensors:
+            data = stored({key: tensor.numpy() for key, tensor in tensors[file].items()})
+            left = np.flatnonzero(new[data.labels] >= 0)
+            del tensors[file]
+            if len(left):
+                kept = _sorted(data.take(left, new[data.labels[left]]))
+                tensors[file] = {key: torch.from_numpy(array) for key, array in kept.tensors().items()}
+    keep = [c for c in range(len(labels)) if labels.index(labels[c]) == c and labels[c] >= 0]
+    lost = [encode_label(model.names[c]) for c in range(len(labels)) if labels[c] < 0]
+    document["names"] = [document["names"][c] for c in keep]
+    for entry in document["history"]:
+        entry["classes_added"] = [name for name in entry["classes_added"] if name not in lost]
+        for key in ("dropped", "fewer_right"):
+            entry[key] = {name: value for name, value in entry.get(key, {}).items() if name not in gone}
+        entry["confusions"] = [row for row in entry.get("confusions", []) if not {*row[:2]} & {*gone}]
+    rebuilt = Model.restore(Saved(tensors, {"model": document}), model.device, model.directory)
+    rebuilt.calibrate(list(rebuilt.method.memory.val.values()))
+    return rebuilt
+
+
+def _sorted(data: Dataset) -> Dataset:
+    """Class by class, as a memory is stored."""
+    order = np.argsort(data.labels, kind="stable")
+    return data.take(order)
+
+
+def _merged_row(model: Model, net: Folded, data: Dataset, a: int, b: int) -> tuple[Tensor, Tensor]:
+    """w, b of one class whose probability on `data` is nearest to p_a + p_b (cross-entropy, held to its start)."""
+    net = net.float()
+    f = predict(net.features, data, model.plan.augment()).double().numpy()
+    f = np.concatenate([f, np.ones((len(f), 1))], axis=1)  # the last weight is the bias
+    W = torch.cat([net.head.weight, net.head.bias[:, None]], dim=1).detach().double().numpy()
+    p = softmax(f @ W.T, axis=1)
+    rest = [c for c in range(len(W)) if c not in (a, b)]
+    target = np.concatenate([p[:, [a]] + p[:, [b]], p[:, rest]], axis=1)
+    q_rest = f @ W[rest].T
+    start = W[[a, b]].mean(axis=0)
+
+    def loss(row: np.ndarray) -> tuple[float, np.ndarray]:
+        q = np.concatenate([(f @ row)[:, None], q_rest], axis=1)
+        value = -float(np.mean(np.sum(target * log_softmax(q, axis=1), axis=1)))
+        slope = f.T @ (softmax(q, axis=1)[:, 0] - target[:, 0]) / len(f)
+        return value + NEAR / 2 * float(np.sum((row - start) ** 2)), slope + NEAR * (row - start)
+
+    row = torch.from_numpy(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x).float()
+    return row[:-1], row[-1]
+
+
+def without(saved: Saved, name: str) -> tuple[Saved | None, bool]:
+    """A stored version without a class (none: it had no other), and whether it had it."""
+    model = Model.restore(saved)
+    if normal(name) not in [model.text(c) for c in range(len(model.names))]:
+        return saved, False
+    if len(model.names) == 1:
+        return None, True
+    state, document = forget(model, number_of(model, name)).state()
+    return Saved(dict(state.tensors), {"model": document}), True
