@@ -1,4 +1,4 @@
-"""Pictures that come again: none is trained on twice, and none both trained on and validated on."""
+"""No picture twice: what came before is known by its SHA-256."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

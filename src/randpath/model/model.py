@@ -20,12 +20,14 @@ from randpath.data.features import Start
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device
 from randpath.errors import Damaged, UsageError
+from randpath.learning.closed import Sums
 from randpath.learning.cost import count_flops, megabytes
 from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, State, Work
 from randpath.learning.train import predict
 from randpath.methods.rps import RPS
 from randpath.model import calibration
+from randpath.model.anchor import Anchored, Mix, mixed, with_items
 from randpath.model.calibration import Novelty
 from randpath.model.comparing import compared
 from randpath.model.doubles import refuse_nothing_to_train_on, without_doubles
@@ -43,6 +45,7 @@ from randpath.model.stored import (
     encode_label,
     novelty_from,
     plan_from,
+    sums_from,
 )
 from randpath.names import clean, normal, shown
 from randpath.network.fold import Folded, fold
@@ -98,6 +101,8 @@ class Model:
         self.inference: nn.Module = nn.Identity()
         self.directory: pathlib.Path | None = None  # where the file of its start is kept
         self._start: Start | None = None
+        self.sums: Sums | None = None  # of a model with a start: what its closed-form solution is made from
+        self.mix = Mix()
 
     def learn(self, data: Dataset, names: Sequence[Label], work: Work | None = None) -> dict[str, Any]:
         """One call: `data` is labelled by position in `names`. Returns, and remembers, what it did.
@@ -111,9 +116,13 @@ class Model:
             was = None if old is None else self.logits(old).argmax(axis=1)
             method, teacher, learned = self._taught(lesson, work or Work())
             self.method, self.teacher, self.names = method, teacher, lesson.names
-            self._fold_for_answers()
             held = [part for part in (old, lesson.val) if part is not None and len(part)]
+            if self.plan.start is not None:
+                self.sums = with_items(self.sums, lesson.train)
+            self._fold_for_answers()
+            closed = self._mixed(held)
             report = self._report(lesson, learned) | self._measured(held, was, len(self.names) - len(lesson.added))
+            report |= closed
             self.history.append(report)
             return report
 
@@ -212,9 +221,22 @@ class Model:
             self.novelty = calibration.fit_novelty(at_hand, q, f, data.labels)
         return q, data.labels
 
+    def _mixed(self, held: list[Dataset]) -> dict[str, Any]:
+        """Of a model with a start: choose the path network's share; what the closed form alone would reach."""
+        self.mix = Mix()
+        if not isinstance(self.inference, Anchored) or not held:
+            return {}
+        self.mix, right = mixed(self.inference, Joined(held), self.plan.augment(), self.device)
+        self._fold_for_answers()
+        return {"path_share": self.mix.share, "accuracy_closed_form": right}
+
     def _fold_for_answers(self) -> None:
         """Fold the inference path. Vectors are answered in float64: there the batch size does not show."""
         self.inference = self.method.inference().to(self.device)
+        if self.sums is not None:
+            self.inference = Anchored(self.inference, self.sums, self.plan.mean, self.plan.std, self.mix).to(
+                self.device
+            )
         if len(self.plan.shape) == 1:
             self.inference.double()
 
@@ -245,14 +267,15 @@ class Model:
         data = self.vectors(data)
         dtype = torch.float64 if len(self.plan.shape) == 1 else torch.float32
         net = self.inference
-        assert isinstance(net, Folded)
+        assert isinstance(net, Folded | Anchored)
 
         def both(x: Tensor) -> Tensor:
             f = net.features(x.to(dtype))
-            return torch.cat([net.head(f), f], dim=1)
+            return torch.cat([net(x.to(dtype)) if isinstance(net, Anchored) else net.head(f), f], dim=1)
 
         if not len(data):
-            return np.zeros((0, len(self.names))), np.zeros((0, net.head.num_features))
+            wide = self.plan.shape[0] if isinstance(net, Anchored) else net.head.num_features
+            return np.zeros((0, len(self.names))), np.zeros((0, wide))
         found = predict(both, data, self.plan.augment(), self.device).double().numpy()
         return found[:, : len(self.names)], found[:, len(self.names) :]
 
@@ -305,6 +328,8 @@ class Model:
         if self.novelty is not None:
             centres, scale = (torch.from_numpy(x).float() for x in (self.novelty.centres, self.novelty.scale))
             state.tensors["known"] = {"centres": centres, "scale": scale}
+        if self.sums is not None:
+            state.tensors["sums"] = self.sums.tensors()
         P_teacher = None if self.teacher is None else self.teacher[1].to_lists()
         document = {
             "format": FORMAT,
@@ -316,6 +341,7 @@ class Model:
             "doubt": self.doubt,
             "novelty": None if self.novelty is None else {key: getattr(self.novelty, key) for key in NUMBERS},
             "history": self.history,
+            **({} if self.sums is None else {"mix": asdict(self.mix)}),
         }
         return state, document
 
@@ -363,5 +389,7 @@ class Model:
         if not (model.temperature > 0 and 0 <= model.threshold <= 1 and 0 <= model.doubt <= 0.5):
             raise Damaged("its calibration is out of range")
         model.novelty = novelty_from(document.get("novelty"), saved, model.temperature, len(names))
+        if plan.start is not None:
+            model.sums, model.mix = sums_from(saved, len(names), plan.shape[0]), Mix(**document["mix"])
         model._fold_for_answers()
         return model

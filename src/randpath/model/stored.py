@@ -10,6 +10,7 @@ import torch
 
 from randpath import names
 from randpath.errors import Damaged, UsageError
+from randpath.learning.closed import Sums
 from randpath.model.calibration import Novelty
 from randpath.model.sizing import Plan
 from randpath.network.layers import PathNetwork
@@ -78,6 +79,17 @@ def plan_from(document: Mapping[str, Any]) -> Plan:
         return Plan(**{**document, **{key: tuple(document[key]) for key in ("shape", "mean", "std")}})
     except UsageError as error:
         raise Damaged(f"in model.json, {error.what}") from error
+
+
+def sums_from(saved: Saved, num_classes: int, d: int) -> Sums:
+    """What the closed-form solution is made from, of the right shape and finite."""
+    found = {name: torch.as_tensor(tensor).clone() for name, tensor in saved.tensors["sums"].items()}
+    shapes = {"counts": (num_classes,), "totals": (num_classes, d), "gram": (d, d)}
+    if {name: tuple(tensor.shape) for name, tensor in found.items()} != shapes:
+        raise Damaged("the sums do not fit the model")
+    if not all(tensor.dtype == torch.float64 and torch.isfinite(tensor).all() for tensor in found.values()):
+        raise Damaged("the sums are not finite numbers")
+    return Sums(**found)
 
 
 def checked_history(history: Any, net: PathNetwork, num_classes: int) -> list[dict[str, Any]]:
