@@ -1,5 +1,6 @@
 """The commands that the pages show: each is one that exists, with options that it takes; the quick ones are run."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -55,3 +56,11 @@ def test_make_targets_of_the_pages_exist():
     for page in PAGES:
         for target in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE):
             assert set(target) - {""} <= targets, page.name
+
+
+def test_the_demo_that_the_readme_shows_is_the_recorded_run():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for record in json.loads((ROOT / "docs" / "results" / "digits_5.json").read_text()):
+        if (record["variant"], record["seed"]) == ("tuned", 0) and record["method"] in ("rps", "finetune"):
+            row = next(line for line in text.splitlines() if line.startswith(f"| {record['method']} "))
+            assert re.findall(r"\d+\.\d\d", row) == [f"{100 * a:.2f}" for a in record["accuracy"]]
