@@ -31,11 +31,11 @@ from randpath.model.model import Model  # noqa: E402
 
 
 def small(size: int = 16, metadata: bool = True) -> bytes:
-    """A feature network of eight channels: one convolution, its mean over the picture."""
+    """A feature network of twelve channels: one convolution, its mean over the picture."""
     import onnx
     from onnx import helper, numpy_helper
 
-    w = np.random.default_rng(0).normal(size=(8, 3, 3, 3)).astype(np.float32)
+    w = np.random.default_rng(0).normal(size=(12, 3, 3, 3)).astype(np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["b"]),
@@ -46,7 +46,7 @@ def small(size: int = 16, metadata: bool = True) -> bytes:
         helper.make_graph(
             nodes, "small",
             [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3, size, size])],
-            [helper.make_tensor_value_info("f", onnx.TensorProto.FLOAT, ["batch", 8])],
+            [helper.make_tensor_value_info("f", onnx.TensorProto.FLOAT, ["batch", 12])],
             [numpy_helper.from_array(w, "w")],
         ),
         opset_imports=[helper.make_opsetid("", 20)], ir_version=9,
@@ -65,7 +65,7 @@ def test_vectors_are_the_networks_own() -> None:
     import onnx
 
     found = features.open_start(small())
-    assert (found.name, found.size, found.num_features, found.licence) == ("small.onnx", 16, 8, "none")
+    assert (found.name, found.size, found.num_features, found.licence) == ("small.onnx", 16, 12, "none")
     data = pictures(5)
     proto = onnx.load_from_string(small())
     w = torch.from_numpy(onnx.numpy_helper.to_array(proto.graph.initializer[0]).copy())
@@ -213,7 +213,7 @@ def test_a_model_with_a_start_grows_and_holds_no_picture(tmp_path: Path, network
         assert run_json("learn", model, more, "--epochs", 3)["classes_added"] == ["red"]
         assert len(list((model / "start").iterdir())) == 1 and not (model / "work").exists()
         memory = safetensors.numpy.load_file(model / "versions" / "000002" / "memory_train.safetensors")
-        assert memory["items"].dtype == np.float16 and memory["items"].shape[1] == 8
+        assert memory["items"].dtype == np.float16 and memory["items"].shape[1] == 12
         said = run("info", model)
         assert "no picture" in said and "small.onnx" in said
         picture = more / "red" / "0.png"

@@ -110,7 +110,9 @@ def novelty_from(document: Any, saved: Saved, temperature: float, num_classes: i
     if document is None:
         return None
     centres, scale = (saved.tensors["known"][key].double().numpy() for key in ("centres", "scale"))
-    features = saved.tensors["weights"]["head.weight"].shape[1]
+    # A model with a start tells them by the start's features, the others by those before the last layer.
+    weights, sums = saved.tensors["weights"], saved.tensors.get("sums")
+    features = (weights["head.weight"] if sums is None else sums["totals"]).shape[1]
     if centres.shape != (num_classes, features) or scale.shape != (features,):
         raise Damaged("known: the features of its classes have another shape")
     numbers = {key: document[key] for key in NUMBERS}
