@@ -155,7 +155,7 @@ def test_features_are_applied_not_stored_and_asked_for_again(tmp_path):
 
 
 def test_no_picture_is_twice_in_the_memory_or_both_trained_and_validated_on():
-    from randpath.model.model import _digests
+    from randpath.model.doubles import _digests
 
     model = quick().fit(*of(0, 1))
     for _ in range(2):  # the same pictures again, and some new ones

@@ -25,15 +25,17 @@ from tests.school import tiny
 pytest.importorskip("onnxruntime", reason="pip install 'randpath[start]'")
 pretrained = pytest.importorskip("randpath.model.pretrained")
 from randpath.data import features  # noqa: E402
-from randpath.model import start  # noqa: E402
+from randpath.model import start, versions  # noqa: E402
+from randpath.model.anchor import Anchored, Mix, choose, with_items  # noqa: E402
+from randpath.model.model import Model  # noqa: E402
 
 
 def small(size: int = 16, metadata: bool = True) -> bytes:
-    """A feature network of eight channels: one convolution, its mean over the picture."""
+    """A feature network of twelve channels: one convolution, its mean over the picture."""
     import onnx
     from onnx import helper, numpy_helper
 
-    w = np.random.default_rng(0).normal(size=(8, 3, 3, 3)).astype(np.float32)
+    w = np.random.default_rng(0).normal(size=(12, 3, 3, 3)).astype(np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["b"]),
@@ -44,7 +46,7 @@ def small(size: int = 16, metadata: bool = True) -> bytes:
         helper.make_graph(
             nodes, "small",
             [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3, size, size])],
-            [helper.make_tensor_value_info("f", onnx.TensorProto.FLOAT, ["batch", 8])],
+            [helper.make_tensor_value_info("f", onnx.TensorProto.FLOAT, ["batch", 12])],
             [numpy_helper.from_array(w, "w")],
         ),
         opset_imports=[helper.make_opsetid("", 20)], ir_version=9,
@@ -63,7 +65,7 @@ def test_vectors_are_the_networks_own() -> None:
     import onnx
 
     found = features.open_start(small())
-    assert (found.name, found.size, found.num_features, found.licence) == ("small.onnx", 16, 8, "none")
+    assert (found.name, found.size, found.num_features, found.licence) == ("small.onnx", 16, 12, "none")
     data = pictures(5)
     proto = onnx.load_from_string(small())
     w = torch.from_numpy(onnx.numpy_helper.to_array(proto.graph.initializer[0]).copy())
@@ -211,7 +213,7 @@ def test_a_model_with_a_start_grows_and_holds_no_picture(tmp_path: Path, network
         assert run_json("learn", model, more, "--epochs", 3)["classes_added"] == ["red"]
         assert len(list((model / "start").iterdir())) == 1 and not (model / "work").exists()
         memory = safetensors.numpy.load_file(model / "versions" / "000002" / "memory_train.safetensors")
-        assert memory["items"].dtype == np.float16 and memory["items"].shape[1] == 8
+        assert memory["items"].dtype == np.float16 and memory["items"].shape[1] == 12
         said = run("info", model)
         assert "no picture" in said and "small.onnx" in said
         picture = more / "red" / "0.png"
@@ -220,6 +222,8 @@ def test_a_model_with_a_start_grows_and_holds_no_picture(tmp_path: Path, network
         pixels = np.asarray(Image.open(picture).convert("RGB"))[None]
         assert loaded.predict_proba(pixels).max() == pytest.approx(confidence, abs=1e-12)
         assert run_json("evaluate", model, more)["accuracy"] >= 0
+        run_json("forget", model, "one")
+        assert run_json("predict", model, picture)["predictions"][0]["label"] in ("two", "red")
         assert "which stays" in run("learn", model, more, "--start", "none", code=64)
 
 
@@ -298,3 +302,35 @@ def test_export_is_start_and_path_network_in_one_file(tmp_path: Path, network: P
     for one, row in zip(said, p, strict=True):
         assert row.max() == pytest.approx(one["confidence"], abs=1e-5)
         assert json.loads(about["names"])[row.argmax()] == one["label"]
+
+
+def test_the_closed_form_by_hand() -> None:
+    """Unit vectors (1, 0), (0, 1): at equal spread, the nearer mean wins; the length of a vector does not count."""
+    x = np.array([[3, 0.1], [5, -0.1], [0.1, 2], [-0.1, 7]], np.float32)
+    sums = with_items(None, Arrays(x, np.array([0, 0, 1, 1])))
+    assert sums.counts.tolist() == [2, 2] and sums.gram.trace() == pytest.approx(4)  # four vectors of length 1
+    net = Anchored(torch.nn.Linear(2, 2).double(), sums, (1.0, 1.0), (2.0, 2.0), Mix())
+    raw = torch.tensor([[100.0, 1.0], [0.0, 0.01]], dtype=torch.float64)
+    assert net((raw - 1) / 2).argmax(dim=1).tolist() == [0, 1]
+
+
+def test_the_path_network_gets_a_share_only_where_it_helps() -> None:
+    y = np.arange(60) % 3
+    good, noise = np.eye(3)[y] * 4, np.random.default_rng(0).normal(size=(60, 3))
+    assert choose(good, noise, y).share == 0 and choose(noise, good, y).share > 0
+    assert choose(noise[:12], good[:12], y[:12]).share == 0  # too few to tell
+    assert choose(noise[:0], good[:0], y[:0]) == Mix()
+
+
+def test_a_model_with_other_sums_is_refused(tmp_path: Path, network: Path) -> None:
+    model, first = tmp_path / "m", folder(tmp_path / "a", "one", "two")
+    with tiny():
+        run_json("learn", model, first, "--start", network, "--epochs", 1)
+        saved = versions.load(model, 1)
+        saved.tensors["sums"]["totals"] = saved.tensors["sums"]["totals"][:1]
+        with pytest.raises(Damaged, match="sums do not fit"):
+            Model.restore(saved)
+        saved = versions.load(model, 1)
+        saved.tensors["sums"]["gram"][0, 0] = torch.nan
+        with pytest.raises(Damaged, match="not finite"):
+            Model.restore(saved)

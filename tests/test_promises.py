@@ -364,7 +364,7 @@ def test_too_many_features_are_refused_before_training():
 
 
 def test_held_out_pictures_that_come_again_are_not_trained_on(tmp_path):
-    from randpath.model.model import _digests
+    from randpath.model.doubles import _digests
 
     X = np.stack([pixels(i) for i in range(40)])
     model = PathClassifier(epochs=1, threads=1, width=8).fit(X, [0] * 20 + [1] * 20)

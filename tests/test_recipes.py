@@ -58,6 +58,16 @@ def test_the_demo_reaches_95_percent_on_five_seeds():
     assert min(accuracies.values()) >= 0.95
 
 
+def test_the_demo_opens_a_new_path_on_five_seeds():
+    runs = [
+        r
+        for r in records("digits_5")
+        if (r["method"], r["variant"]) == ("rps", "tuned") and "--set" not in r["command"]
+    ]
+    assert {r["seed"] for r in runs} >= {0, 1, 2, 3, 4}
+    assert all(any(r["switched"][:-1]) for r in runs)  # after the last task no path is opened any more
+
+
 def test_mnist_tuned_reaches_a_mean_of_97_5_percent():
     accuracies = final("mnist_5", "rps", "tuned")
     assert set(accuracies) >= {0, 1, 2}

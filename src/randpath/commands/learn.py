@@ -329,6 +329,11 @@ def _print_learned(model: "Model", number: int, directory: Path, as_json: bool) 
             print(f"accuracy on held-out pictures of {name} classes: {value:.2%}")
     for line in (*_changes(entry), *confidence(model)):
         print(line)
+    if entry.get("path_share") is not None:
+        alone = f"{entry['accuracy_closed_form']:.2%}"
+        print(
+            f"closed form on the start's features alone: {alone}; the path network's share: {entry['path_share']:.0%}"
+        )
     print(capacity(entry))
     print(f"size: {model.megabytes():.1f} MB; {stored_inside(model)}")
     print(f"to undo: {_undo(directory)}")

@@ -11,6 +11,7 @@ from torch import Tensor
 from randpath.data.dataset import Dataset, Joined, stored
 from randpath.errors import UsageError
 from randpath.learning.train import predict
+from randpath.model.anchor import relabelled
 from randpath.model.model import Model
 from randpath.model.stored import encode_label
 from randpath.names import normal, shown
@@ -123,6 +124,8 @@ def _rebuilt(
             if len(left):
                 kept = _sorted(data.take(left, new[data.labels[left]]))
                 tensors[file] = {key: torch.from_numpy(array) for key, array in kept.tensors().items()}
+    if model.sums is not None:
+        tensors["sums"] = relabelled(model.sums, labels).tensors()
     keep = [c for c in range(len(labels)) if labels.index(labels[c]) == c and labels[c] >= 0]
     lost = [encode_label(model.names[c]) for c in range(len(labels)) if labels[c] < 0]
     document["names"] = [document["names"][c] for c in keep]

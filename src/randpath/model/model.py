@@ -4,10 +4,9 @@
 """
 
 import copy
-import hashlib
 import pathlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,15 +19,18 @@ from randpath.data.dataset import Dataset, Joined
 from randpath.data.features import Start
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device
-from randpath.errors import Damaged, DataError, UsageError
+from randpath.errors import Damaged, UsageError
+from randpath.learning.closed import Sums
 from randpath.learning.cost import count_flops, megabytes
 from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, State, Work
 from randpath.learning.train import predict
 from randpath.methods.rps import RPS
 from randpath.model import calibration
+from randpath.model.anchor import Anchored, Mix, mixed, with_items
 from randpath.model.calibration import Novelty
 from randpath.model.comparing import compared
+from randpath.model.doubles import refuse_nothing_to_train_on, without_doubles
 from randpath.model.sizing import Plan
 from randpath.model.start import Named, kept
 from randpath.model.stored import (
@@ -43,6 +45,7 @@ from randpath.model.stored import (
     encode_label,
     novelty_from,
     plan_from,
+    sums_from,
 )
 from randpath.names import clean, normal, shown
 from randpath.network.fold import Folded, fold
@@ -98,6 +101,8 @@ class Model:
         self.inference: nn.Module = nn.Identity()
         self.directory: pathlib.Path | None = None  # where the file of its start is kept
         self._start: Start | None = None
+        self.sums: Sums | None = None  # of a model with a start: what its closed-form solution is made from
+        self.mix = Mix()
 
     def learn(self, data: Dataset, names: Sequence[Label], work: Work | None = None) -> dict[str, Any]:
         """One call: `data` is labelled by position in `names`. Returns, and remembers, what it did.
@@ -111,9 +116,13 @@ class Model:
             was = None if old is None else self.logits(old).argmax(axis=1)
             method, teacher, learned = self._taught(lesson, work or Work())
             self.method, self.teacher, self.names = method, teacher, lesson.names
-            self._fold_for_answers()
             held = [part for part in (old, lesson.val) if part is not None and len(part)]
+            if self.plan.start is not None:
+                self.sums = with_items(self.sums, lesson.train)
+            self._fold_for_answers()
+            closed = self._mixed(held)
             report = self._report(lesson, learned) | self._measured(held, was, len(self.names) - len(lesson.added))
+            report |= closed
             self.history.append(report)
             return report
 
@@ -128,8 +137,8 @@ class Model:
         memory = copy.copy(self.method.memory)
         # Of a user's own data, equal vectors are nothing odd; equal pictures are copies.
         if seen_before or len(self.plan.shape) == 3 or self.plan.start:
-            train, val = _without_doubles(memory, train, val)
-            _refuse_nothing_to_train_on(train, own, len(self.names))
+            train, val = without_doubles(memory, train, val)
+            refuse_nothing_to_train_on(train, own, len(self.names))
         return Lesson(own, own[len(self.names) :], train, val, seen_before, memory)
 
     def _taught(self, lesson: Lesson, work: Work) -> tuple[RPS, Teacher | None, Learned]:
@@ -212,9 +221,22 @@ class Model:
             self.novelty = calibration.fit_novelty(at_hand, q, f, data.labels)
         return q, data.labels
 
+    def _mixed(self, held: list[Dataset]) -> dict[str, Any]:
+        """Of a model with a start: choose the path network's share; what the closed form alone would reach."""
+        self.mix = Mix()
+        if not isinstance(self.inference, Anchored) or not held:
+            return {}
+        self.mix, right = mixed(self.inference, Joined(held), self.plan.augment(), self.device)
+        self._fold_for_answers()
+        return {"path_share": self.mix.share, "accuracy_closed_form": right}
+
     def _fold_for_answers(self) -> None:
         """Fold the inference path. Vectors are answered in float64: there the batch size does not show."""
         self.inference = self.method.inference().to(self.device)
+        if self.sums is not None:
+            self.inference = Anchored(self.inference, self.sums, self.plan.mean, self.plan.std, self.mix).to(
+                self.device
+            )
         if len(self.plan.shape) == 1:
             self.inference.double()
 
@@ -245,14 +267,15 @@ class Model:
         data = self.vectors(data)
         dtype = torch.float64 if len(self.plan.shape) == 1 else torch.float32
         net = self.inference
-        assert isinstance(net, Folded)
+        assert isinstance(net, Folded | Anchored)
 
         def both(x: Tensor) -> Tensor:
             f = net.features(x.to(dtype))
-            return torch.cat([net.head(f), f], dim=1)
+            return torch.cat([net(x.to(dtype)) if isinstance(net, Anchored) else net.head(f), f], dim=1)
 
         if not len(data):
-            return np.zeros((0, len(self.names))), np.zeros((0, net.head.num_features))
+            wide = self.plan.shape[0] if isinstance(net, Anchored) else net.head.num_features
+            return np.zeros((0, len(self.names))), np.zeros((0, wide))
         found = predict(both, data, self.plan.augment(), self.device).double().numpy()
         return found[:, : len(self.names)], found[:, len(self.names) :]
 
@@ -305,6 +328,8 @@ class Model:
         if self.novelty is not None:
             centres, scale = (torch.from_numpy(x).float() for x in (self.novelty.centres, self.novelty.scale))
             state.tensors["known"] = {"centres": centres, "scale": scale}
+        if self.sums is not None:
+            state.tensors["sums"] = self.sums.tensors()
         P_teacher = None if self.teacher is None else self.teacher[1].to_lists()
         document = {
             "format": FORMAT,
@@ -316,6 +341,7 @@ class Model:
             "doubt": self.doubt,
             "novelty": None if self.novelty is None else {key: getattr(self.novelty, key) for key in NUMBERS},
             "history": self.history,
+            **({} if self.sums is None else {"mix": asdict(self.mix)}),
         }
         return state, document
 
@@ -363,39 +389,7 @@ class Model:
         if not (model.temperature > 0 and 0 <= model.threshold <= 1 and 0 <= model.doubt <= 0.5):
             raise Damaged("its calibration is out of range")
         model.novelty = novelty_from(document.get("novelty"), saved, model.temperature, len(names))
+        if plan.start is not None:
+            model.sums, model.mix = sums_from(saved, len(names), plan.shape[0]), Mix(**document["mix"])
         model._fold_for_answers()
         return model
-
-
-def _without_doubles(memory: Memory, train: Dataset, val: Dataset) -> tuple[Dataset, Dataset]:
-    """No picture twice, and none both trained on and validated on: where it came first, there it stays.
-
-    Exemplars that come again to train on are dropped from the memory: they get back in after the task.
-    """
-    new_train, new_val = _digests(train), _digests(val)
-    old_train = {c: _digests(part) for c, part in memory.train.items()}
-    old_val = {c: _digests(part) for c, part in memory.val.items()}
-    in_old_train, in_old_val = (set().union(*part.values()) for part in (old_train, old_val))
-    both = set(new_train) & set(new_val)
-    memory.train = _chosen(memory.train, {c: [d not in new_train for d in ds] for c, ds in old_train.items()})
-    memory.val = _chosen(memory.val, {c: [d not in new_val for d in ds] for c, ds in old_val.items()})
-    train = train.take(np.flatnonzero([d not in in_old_val and d not in both for d in new_train]))
-    return train, val.take(np.flatnonzero([d not in in_old_train for d in new_val]))
-
-
-def _refuse_nothing_to_train_on(train: Dataset, names: Sequence[Label], num_old: int) -> None:
-    """A picture that is held out stays so: where all that came is, there is nothing to learn."""
-    lacking = sorted({*range(num_old, len(names))} - {*train.labels.tolist()})
-    if lacking or not len(train):
-        of = f" of {shown(str(names[lacking[0]]))}" if lacking else ""
-        raise DataError(f"every picture{of} is held out already, to test the model: none is left to train on")
-
-
-def _digests(data: Dataset) -> list[bytes]:
-    """The SHA-256 of every item, in order."""
-    chunks = np.array_split(np.arange(len(data)), max(1, len(data) // 512))
-    return [hashlib.sha256(item.numpy().tobytes()).digest() for x, _ in data.batches(chunks) for item in x]
-
-
-def _chosen(part: Mapping[int, Dataset], keep: Mapping[int, Sequence[bool]]) -> dict[int, Dataset]:
-    return {c: data.take(np.flatnonzero(keep[c])) for c, data in part.items() if any(keep[c])}

@@ -10,6 +10,7 @@ import torch
 
 from randpath import names
 from randpath.errors import Damaged, UsageError
+from randpath.learning.closed import Sums
 from randpath.model.calibration import Novelty
 from randpath.model.sizing import Plan
 from randpath.network.layers import PathNetwork
@@ -80,6 +81,17 @@ def plan_from(document: Mapping[str, Any]) -> Plan:
         raise Damaged(f"in model.json, {error.what}") from error
 
 
+def sums_from(saved: Saved, num_classes: int, d: int) -> Sums:
+    """What the closed-form solution is made from, of the right shape and finite."""
+    found = {name: torch.as_tensor(tensor).clone() for name, tensor in saved.tensors["sums"].items()}
+    shapes = {"counts": (num_classes,), "totals": (num_classes, d), "gram": (d, d)}
+    if {name: tuple(tensor.shape) for name, tensor in found.items()} != shapes:
+        raise Damaged("the sums do not fit the model")
+    if not all(tensor.dtype == torch.float64 and torch.isfinite(tensor).all() for tensor in found.values()):
+        raise Damaged("the sums are not finite numbers")
+    return Sums(**found)
+
+
 def checked_history(history: Any, net: PathNetwork, num_classes: int) -> list[dict[str, Any]]:
     """The history, if it tells of every class once, task by task."""
     entries: list[dict[str, Any]] = list(history)
@@ -98,7 +110,9 @@ def novelty_from(document: Any, saved: Saved, temperature: float, num_classes: i
     if document is None:
         return None
     centres, scale = (saved.tensors["known"][key].double().numpy() for key in ("centres", "scale"))
-    features = saved.tensors["weights"]["head.weight"].shape[1]
+    # A model with a start tells them by the start's features, the others by those before the last layer.
+    weights, sums = saved.tensors["weights"], saved.tensors.get("sums")
+    features = (weights["head.weight"] if sums is None else sums["totals"]).shape[1]
     if centres.shape != (num_classes, features) or scale.shape != (features,):
         raise Damaged("known: the features of its classes have another shape")
     numbers = {key: document[key] for key in NUMBERS}

@@ -1,0 +1,124 @@
+"""What a model with a start answers: the closed-form solution on its features, and the path network's share beside it.
+
+    q = (1 - a) log softmax(q_lda / t_lda) + a log softmax(q_path / t_path)
+
+q_lda is a shrunk linear discriminant of unit vectors, which needs sums alone and no old picture; a is chosen on the
+held-out pictures, 0 where these are few, so that the answer is not worse than the simple thing.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.special import log_softmax
+from torch import Tensor, nn
+
+from randpath.data.augment import Augment
+from randpath.data.dataset import Dataset
+from randpath.learning.closed import Sums, lda
+from randpath.learning.train import predict
+from randpath.model.calibration import class_weights
+
+SHRINKAGE = 0.7  # of 0.1 to 1: within half a point of the best for 5, 10, 20 and 60 pictures per class
+SHARES = (0.0, 0.25, 0.5, 0.75)  # of the path network
+FEW = 40  # held-out pictures: below that, they cannot tell what the path network adds
+TEMPERATURES = np.logspace(-3, 3, 61)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """a, t_lda and t_path."""
+
+    share: float = 0.0
+    t_lda: float = 1.0
+    t_path: float = 1.0
+
+
+class Anchored(nn.Module):
+    """Normalised vectors (b, d) to q (b, classes)."""
+
+    W: Tensor
+    b: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, path: nn.Module, sums: Sums, mean: tuple[float, ...], std: tuple[float, ...], mix: Mix):
+        super().__init__()
+        self.path, self.mix = path, mix
+        W, b = lda(sums, SHRINKAGE)
+        for name, value in (("W", W), ("b", b), ("mean", torch.tensor(mean)), ("std", torch.tensor(std))):
+            self.register_buffer(name, value.double().clone(memory_format=torch.contiguous_format))
+
+    def features(self, x: Tensor) -> Tensor:
+        """The start's, of unit length."""
+        return F.normalize(x * self.std + self.mean)
+
+    def linear(self, x: Tensor) -> Tensor:
+        """q_lda."""
+        return self.features(x) @ self.W.T + self.b
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = F.log_softmax(self.linear(x) / self.mix.t_lda, dim=1)
+        if not self.mix.share:
+            return q
+        return (1 - self.mix.share) * q + self.mix.share * F.log_softmax(self.path(x) / self.mix.t_path, dim=1)
+
+
+def with_items(sums: Sums | None, data: Dataset) -> Sums:
+    """The sums of unit vectors, with those of a lesson."""
+    sums = Sums.nothing(data.shape[0]) if sums is None else sums
+    for c in np.unique(data.labels).tolist():
+        own = np.flatnonzero(data.labels == c)
+        for x, _ in data.batches(np.array_split(own, max(1, len(own) // 512))):
+            sums = sums.plus(F.normalize(x.double()), c)
+    return sums
+
+
+def mixed(anchored: Anchored, data: Dataset, augment: Augment, device: str) -> tuple[Mix, float]:
+    """The mix that held-out pictures choose, and the accuracy of the closed form alone on them."""
+    q_lda = predict(lambda x: anchored.linear(x.double()), data, augment, device).numpy()
+    q_path = predict(lambda x: anchored.path(x.double()), data, augment, device).numpy()
+    return choose(q_lda, q_path, data.labels), float(np.mean(q_lda.argmax(axis=1) == data.labels))
+
+
+def relabelled(sums: Sums, labels: list[int]) -> Sums:
+    """After classes were merged (their new labels are equal) or forgotten (-1).
+
+    Of a forgotten class the spread about its mean stays in the covariance of all: no picture, and no mean.
+
+    >>> one = Sums.nothing(1).plus(torch.ones(1, 1), 0).plus(2 * torch.ones(1, 1), 1).plus(torch.ones(1, 1), 2)
+    >>> relabelled(one, [0, 1, 1]).totals.tolist(), relabelled(one, [0, -1, 1]).gram.tolist()
+    ([[1.0], [3.0]], [[2.0]])
+    """
+    new, mu = torch.tensor(labels), sums.means()
+    onto = torch.stack([(new == c).double() for c in range(max(labels) + 1)])  # (new classes, old classes)
+    gone = (new < 0).double() * sums.counts
+    return Sums(onto @ sums.counts, onto @ sums.totals, sums.gram - (mu * gone[:, None]).T @ mu)
+
+
+def choose(q_lda: np.ndarray, q_path: np.ndarray, y: np.ndarray) -> Mix:
+    """The mix under which the held-out pictures are the most likely, every class counting equally.
+
+    >>> choose(np.eye(2).repeat(30, 0), np.eye(2).repeat(30, 0)[::-1], np.arange(2).repeat(30)).share
+    0.0
+    """
+    if not len(y) or q_lda.shape[1] < 2:
+        return Mix()
+    t_lda, t_path = (_temperature(q, y) for q in (q_lda, q_path))
+    if len(y) < FEW:
+        return Mix(0.0, t_lda, t_path)
+    one, other = log_softmax(q_lda / t_lda, axis=1), log_softmax(q_path / t_path, axis=1)
+    share = min(SHARES, key=lambda a: _loss(log_softmax((1 - a) * one + a * other, axis=1), y))
+    return Mix(share, t_lda, t_path)
+
+
+def _temperature(q: np.ndarray, y: np.ndarray) -> float:
+    return float(min(TEMPERATURES, key=lambda t: _loss(log_softmax(q / t, axis=1), y)))
+
+
+def _loss(log_p: np.ndarray, y: np.ndarray) -> float:
+    """Cross-entropy, with the doubt that so few pictures leave: else, where all are right, no temperature is too low"""
+    doubt = 1 / (len(y) + 1)
+    each = (1 - doubt) * log_p[np.arange(len(y)), y] + doubt * log_p.mean(axis=1)
+    return float(-class_weights(y) @ each)
