@@ -40,7 +40,7 @@ class Victim:
             "other": (0.0, value.detach() * 0 + (self.bad if struck and self.site == "term" else 1)),
         }
 
-    def poison(self) -> None:
+    def poison(self, step: int) -> None:
         if self.now == self.strike and self.site == "gradient":
             self.params["3.bias"].grad.fill_(self.bad)  # type: ignore[union-attr]
         if self.now == self.strike and self.site == "batch-norm":

@@ -116,9 +116,9 @@ def confidence(model: "Model") -> list[str]:
     if last["calibration_error"] is not None:
         lines.append(f"confidence is off by {last['calibration_error']:.1%} on average (expected calibration error)")
     if model.doubt:
-        lines.append(f"no confidence is above{percent(1 - model.doubt)}: more held-out pictures would allow more")
+        lines.append(f"no confidence is above{percent(1 - model.doubt)}: with more held out it may be")
     if model.novelty is not None:
-        lines.append(f"about {model.novelty.false_alarms:.0%} of pictures of known classes will be called unknown")
+        lines.append(f"about {model.novelty.false_alarms:.0%} of what is of a known class will be called unknown")
     return lines
 
 
