@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from randpath.errors import UsageError
 from randpath.learning.method import Work
-from randpath.learning.train import train_mode
+from randpath.learning.train import Training, _optimizer, train_mode
 from randpath.methods import METHODS
 from randpath.network.backbones import BACKBONES, Backbone, whole
 from randpath.network.fold import fold
+from randpath.network.heads import Head
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path, candidates
 from tests.checks import setting, tasks
@@ -251,3 +252,17 @@ def test_a_network_of_ones_own_is_a_backbone(monkeypatch):
     assert METHODS["rps"](own, N=2).learn(tasks(method)[0], Work()).saturation is not None
     with pytest.raises(UsageError, match="modules=1"):
         METHODS["rps"](replace(s, backbone=replace(own.backbone, M=2)))
+
+
+def test_a_cosine_head_grows_and_compares_directions():
+    head = Head("cosine", 2, 0)
+    head.grow(2)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
+    q = head(torch.tensor([[3.0, 4.0]]))  # cosines 0.6 and 0.8, scale 10
+    torch.testing.assert_close(q, torch.tensor([[6.0, 8.0]]))
+    head.grow(3)
+    torch.testing.assert_close(head(torch.tensor([[3.0, 4.0]]))[:, :2], q)
+    params = dict(head.named_parameters())
+    grouped = [p for group in _optimizer(list(params.values()), Training()).param_groups for p in group["params"]]
+    assert {id(p) for p in grouped} == {id(p) for p in params.values()}, "the scale learns too"

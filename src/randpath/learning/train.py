@@ -281,7 +281,7 @@ def _optimizer(params: list[nn.Parameter], training: Training) -> torch.optim.Op
     # Scales and biases are not decayed: pulling a batch-norm's scale to zero regularises nothing.
     groups = [
         {"params": [p for p in params if p.ndim > 1], "weight_decay": training.weight_decay},
-        {"params": [p for p in params if p.ndim == 1], "weight_decay": 0.0},
+        {"params": [p for p in params if p.ndim < 2], "weight_decay": 0.0},
     ]
     if training.optimizer == "adam":
         return torch.optim.Adam(groups, training.lr)
