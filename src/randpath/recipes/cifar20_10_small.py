@@ -2,8 +2,8 @@
 
     randpath bench cifar20_10_small [--variant paper] [--seed S]
 
-A few minutes of one core. As many exemplars of a class as the paper has (2,000 of 100); the network, the epochs and the
-candidates are fewer.
+Two or three minutes of one core. As many exemplars of a class as the paper has (2,000 of 100); the network is narrow,
+the epochs and the candidates are few.
 """
 
 from randpath import Experiment, Training, replace
@@ -14,9 +14,10 @@ paper = Experiment(
     dataset="cifar20",
     tasks=10,
     backbone="compact",
+    width=16,
     attention="peak",
     memory=400,
-    training=Training(epochs=8, batch=32),
+    training=Training(epochs=4, batch=32),
     options={"N": 2, "gamma": 2.5},
 )
 tuned = replace(
@@ -24,6 +25,6 @@ tuned = replace(
     variant="tuned",
     attention="none",
     degrees=0.0,
-    training=Training(epochs=8, batch=32, optimizer="sgd", lr=0.05, weight_decay=5e-4, schedule="one_cycle"),
+    training=Training(epochs=4, batch=32, optimizer="sgd", lr=0.05, weight_decay=5e-4, schedule="one_cycle"),
     options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 1.5, "threshold": 1.0},
 )
