@@ -22,7 +22,7 @@ class Rule:
 
     words: str
     margins: Callable[[Measured], list[Margin]]
-    noise: float = 0.005  # a margin nearer to zero than this tells nothing, however small its spread
+    noise: float = 0.01  # a margin nearer to zero than this tells nothing, however small its spread
 
 
 def decide(rule: Rule, measured: Measured) -> str:
