@@ -109,7 +109,7 @@ def test_goes_on_when_all_modules_are_exhausted():
     method = RPS(setting(), N=4, switch_every=1)
     notes = []
     for k in range(1, 16):
-        notes += method.learn(task(k, range(k - 1, k), each=6), Work()).notes
+        notes += method.learn(task(k, range(k - 1, k), each=6), Work()).remarks
     assert method.P_fixed == Path.full(2, 3)
     assert any("wholly in frozen modules" in note for note in notes)
 

@@ -5,7 +5,10 @@ import pytest
 from randpath.bench.experiment import Experiment
 from randpath.bench.run import steps
 from randpath.learning.train import Training
+from randpath.methods.rps import RPS
 from randpath.storage import checkpoint
+from tests.commands import run
+from tests.school import pictures, tiny
 
 
 @pytest.mark.parametrize(
@@ -30,3 +33,16 @@ def test_phi_below_1_after_the_first_switch_is_told_once(tmp_path, settings, phi
     lines = checkpoint.read_lines(tmp_path / "epochs.jsonl")
     assert lines[0]["phi"] is None  # the first task has no teacher
     assert [line["phi"] for line in lines[1:]] == pytest.approx(phis[1:], abs=1e-4)
+
+
+def test_learn_speaks_of_capacity_and_leaves_what_concerns_the_paper_to_bench(tmp_path, monkeypatch):
+    """One class has no mu_sat; after a switch, phi falls below 1."""
+    monkeypatch.setattr(RPS, "_should_switch", lambda *_: True)
+    said = ""
+    with tiny():
+        for names in ("a", "bc", "de"):
+            said += run("learn", tmp_path / "model", pictures(tmp_path / names, *names), "--epochs", 1)
+    assert "capacity: the present modules are full" in said
+    assert "phi" not in said
+    assert "gamma" not in said
+    assert "mu_sat" not in said

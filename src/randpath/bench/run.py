@@ -94,7 +94,7 @@ def steps(
             **lines["metrics"][-1],
             "seconds": spent["seconds"],
             "visits": spent["visits"] if whole else None,
-            "notes": learned.notes,
+            "notes": [*learned.notes, *learned.remarks],
         }
 
 

@@ -78,6 +78,7 @@ class Learned:
     switched: bool | None = None
     path: Path | None = None
     notes: list[str] = field(default_factory=list)  # sentences for the user
+    remarks: list[str] = field(default_factory=list)  # sentences for a researcher: `bench` says them, `learn` does not
 
 
 @dataclass(frozen=True)

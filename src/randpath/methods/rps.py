@@ -194,30 +194,38 @@ class RPS:
             saturation=settled.mu_sat,
             switched=settled.switched,
             path=self.P,
-            notes=self._notes(begun, trials, settled),
+            notes=self._notes(begun, trials),
+            remarks=self._remarks(begun, trials, settled),
         )
 
-    def _notes(self, begun: Begun, trials: list[Trial], settled: Settled) -> list[str]:
-        """Sentences for the user."""
+    def _notes(self, begun: Begun, trials: list[Trial]) -> list[str]:
+        """What every user should know."""
         first, budget = begun.k == 1, self.setting.budget
         notes = [f"candidate {trial.index} diverged: {trial.failure}" for trial in trials if trial.failure]
         if budget == 0 and first:
             notes.append(NO_REPLAY)
         if begun.unchosen and self.N > 1 and (first or begun.k - 1 in begun.S):
             notes.append("no validation images to choose a path by: one candidate is trained")
+        return notes
+
+    def _remarks(self, begun: Begun, trials: list[Trial], settled: Settled) -> list[str]:
+        """What a reader of the paper should know."""
+        remarks = []
         if not settled.P ^ (settled.P & begun.P_fixed):
-            notes.append(
+            remarks.append(
                 "the path lies wholly in frozen modules: only the skips, the attention and the head were trained"
             )
-        if settled.mu_sat is None and first and budget:
-            notes.append("mu_sat cannot be measured, no exemplar has a gradient (one class has none): the path is kept")
+        if settled.mu_sat is None and begun.k == 1 and self.setting.budget:
+            remarks.append(
+                "mu_sat cannot be measured, no exemplar has a gradient (one class has none): the path is kept"
+            )
         if self.controller == "switch" and begun.S and (begun.k, begun.again) == (begun.S[0] + 1, 0):
             now = best(trials).epochs[-1]["phi"]
             if now < 1:  # also by the paper's own rule, where the memory holds more than a task
-                notes.append(
+                remarks.append(
                     f"gamma is below 1, so phi falls from 1 to {now:.3g} after the first switch (docs/fidelity.md)"
                 )
-        return notes
+        return remarks
 
     def _val(self, task: Task) -> Dataset:
         return Joined([*self.memory.val.values(), task.val])
