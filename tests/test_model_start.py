@@ -264,10 +264,15 @@ def test_an_interrupted_learn_goes_on_to_the_same_bytes(
 
 
 def test_auto_is_for_photographs_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from randpath.commands.reading import _size
     from randpath.commands.start import _are_photographs, chosen
 
     large = folder(tmp_path / "large", "one", count=2, size=64)
-    assert _are_photographs(large) and not _are_photographs(folder(tmp_path / "small", "one", count=2))
+    for i in range(5):
+        (large / "one" / f"broken {i}.png").write_bytes(b"no picture")  # has no vote
+    small = folder(tmp_path / "small", "one", count=2)
+    assert (_size(large), _size(small)) == (64, 32)
+    assert _are_photographs(large) and not _are_photographs(small)
     grey = tmp_path / "grey" / "one"
     grey.mkdir(parents=True)
     Image.fromarray(np.full((80, 80), 77, np.uint8)).save(grey / "a.png")

@@ -2,8 +2,9 @@
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter, validators
 
@@ -12,10 +13,13 @@ from randpath.errors import UsageError
 from randpath.model import versions
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from randpath.data.dataset import Source
     from randpath.model.model import Model
 
 Json = Annotated[bool, Parameter(name="--json", negative=())]
+T = TypeVar("T")
 Threads = Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=256))]
 
 
@@ -65,24 +69,29 @@ def pictures_in(folder: Path, shape: tuple[int, int, int] | None, skip_bad: bool
     return source
 
 
-def _size(folder: Path) -> int:
-    """32 where the shorter side of at least half of (at most 200) pictures is at most 48, else 64."""
+def sampled(folder: Path, number: int, look: "Callable[[Image], T]") -> "Iterator[T]":
+    """What `look` sees in about so many of a folder's pictures, evenly chosen; those that cannot be read left out."""
     import warnings
 
-    from PIL import Image
+    import PIL.Image
 
     from randpath.data.decode import EXTENSIONS
 
     place = folder if folder.is_dir() else folder.parent  # a .csv list has its pictures beside it
     files = sorted(p for p in place.rglob("*") if p.suffix.lower() in EXTENSIONS)
-    sides = []
-    for file in files[:: max(1, len(files) // 200)]:
+    for file in files[:: max(1, len(files) // number)]:
         try:
-            with warnings.catch_warnings(action="ignore"), Image.open(file) as image:
-                sides.append(min(image.size))
+            with warnings.catch_warnings(action="ignore"), PIL.Image.open(file) as image:
+                seen = look(image)
         except Exception:  # Pillow raises a dozen kinds; whatever is wrong, the check that follows will name it
             continue
-    return 32 if not sides or sorted(sides)[len(sides) // 2] <= 48 else 64
+        yield seen
+
+
+def _size(folder: Path) -> int:
+    """32 where the shorter side of at least half of the pictures is at most 48, else 64."""
+    sides = sorted(sampled(folder, 200, lambda image: min(image.size)))
+    return 32 if not sides or sides[len(sides) // 2] <= 48 else 64
 
 
 def use_threads(number: int | None) -> None:

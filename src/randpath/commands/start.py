@@ -4,12 +4,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from randpath.commands.reading import Json, print_json
+from randpath.commands.reading import Json, print_json, sampled
 from randpath.commands.terminal import Bar, Stop
 from randpath.errors import UsageError
 from randpath.storage import checkpoint
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from randpath.data.dataset import Source
     from randpath.data.features import Start
     from randpath.model.model import Model
@@ -103,24 +105,16 @@ def _say(text: str) -> None:
 
 
 def _are_photographs(folder: Path) -> bool:
-    """Whether at least half of (at most 50) pictures have colours, and a shorter side of at least 64 pixels."""
-    import warnings
-
-    import numpy as np
-    from PIL import Image
-
-    from randpath.data.decode import EXTENSIONS
-
-    place = folder if folder.is_dir() else folder.parent
-    files = sorted(p for p in place.rglob("*") if p.suffix.lower() in EXTENSIONS)
-    found = []
-    for file in files[:: max(1, len(files) // 50)]:
-        try:
-            with warnings.catch_warnings(action="ignore"), Image.open(file) as image:
-                large = min(image.size) >= SMALLEST
-                image.draft(None, (64, 64))
-                pixels = np.asarray(image.convert("RGB").resize((16, 16)), np.int64)
-            found.append(large and int(np.ptp(pixels, axis=2).max()) > 8)
-        except Exception:  # whatever is wrong, the check that follows will name it
-            continue
+    """Whether at least half of the pictures are photographs."""
+    found = list(sampled(folder, 50, _is_photograph))
     return 2 * sum(found) >= len(found) > 0
+
+
+def _is_photograph(image: "Image") -> bool:
+    """Whether it has colours, and a shorter side of at least 64 pixels."""
+    import numpy as np
+
+    large = min(image.size) >= SMALLEST
+    image.draft(None, (64, 64))
+    pixels = np.asarray(image.convert("RGB").resize((16, 16)), np.int64)
+    return large and int(np.ptp(pixels, axis=2).max()) > 8
