@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from randpath.bench.experiment import Experiment
+from randpath.bench.load import load_run
+from randpath.bench.run import run
 from randpath.data.dataset import Arrays
 from randpath.data.stream import hold_out
-from randpath.learning.memory import Memory, herding, quotas
+from randpath.errors import UsageError
+from randpath.learning.memory import Memory, PerClass, herding, quotas
+from randpath.learning.method import Work
+from randpath.methods.rps import RPS
+from tests.checks import setting, tasks
 
 
 def numbered(sizes: dict[int, int]) -> Arrays:
@@ -110,3 +117,47 @@ def test_storage_round_trip():
 def test_a_negative_budget_is_refused():
     with pytest.raises(ValueError, match="0 or more"):
         Memory(-1)
+
+
+def test_so_many_of_each_class_whatever_the_others_have():
+    memory = Memory(PerClass(20))
+    for k, sizes in enumerate(({0: 100, 1: 8}, {2: 100}, {3: 1})):
+        memory.update(*halves(numbered(sizes)), (0, k))
+    counts = {c: (len(memory.train[c]), len(memory.val.get(c, ()))) for c in memory.train}
+    assert counts[0] == counts[2] == (18, 2)  # a tenth of them for validation, as with a budget in all
+    assert sum(counts[1]) == 8  # nobody takes over what a small class leaves
+    assert counts[3] == (1, 0)
+    train, val = halves(numbered({0: 100}))
+    first = Memory(PerClass(20))
+    first.update(train, val, (0, 0))
+    assert first.train[0].tensors()["items"].tolist() == memory.train[0].tensors()["items"].tolist()  # never shrinks
+
+
+def test_one_of_each_class_is_for_training_and_none_leaves_room_for_none():
+    memory = Memory(PerClass(1))
+    memory.require_room(10**6)
+    memory.update(*halves(numbered({0: 30, 1: 30})), (0, 0))
+    assert [len(part) for part in memory.train.values()] == [1, 1]
+    assert not memory.val
+    with pytest.raises(UsageError, match="0 or more"):
+        Memory(PerClass(-1))
+
+
+def test_a_memory_per_class_is_set_by_words_and_goes_through_a_run(tmp_path):
+    e = Experiment("digits", 5, backbone="mlp", width=16, method="rehearsal", validation=False)
+    e = e.with_settings(["memory=3 per class", "training.epochs=1"])
+    assert e.budget == PerClass(3)
+    assert Experiment.from_json(e.to_json()) == e
+    assert e.changed("memory", "0 per class").budget == 0
+    for wrong in ("3 per  class", "-3 per class", "per class"):
+        with pytest.raises(UsageError, match="20 per class"):
+            e.changed("memory", wrong)
+    run(e, tmp_path)
+    labels = load_run(tmp_path).method.state_dict().tensors["memory_train"]["labels"]
+    assert np.bincount(labels.numpy()).tolist() == [3] * 10
+
+
+def test_gamma_of_the_paper_counts_the_exemplars_of_all_classes_seen():
+    method = RPS(setting(PerClass(5)), N=1, threshold=-1e9)
+    lines = [method.learn(one, Work()) for one in tasks(method)]
+    assert [line.epochs[0]["phi"] for line in lines] == [None, 40 / 20, 2 * 40 / 30]

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from randpath.errors import UsageError
-from randpath.learning.memory import Budget, Size, parse_size
+from randpath.learning.memory import Budget, PerClass, Size, parse_per_class, parse_size
 from randpath.learning.train import Training
 from randpath.network.backbones import Activation, Stem
 from randpath.network.layers import Attention, Join
@@ -52,10 +52,10 @@ class Experiment:
     memory: Annotated[
         int | str,
         that_is(
-            'a whole number of at least 0, or a size such as "6.1MB"',
-            lambda m: m >= 0 if isinstance(m, int) else parse_size(m) is not None,
+            'a whole number of at least 0, "20 per class", or a size such as "6.1MB"',
+            lambda m: m >= 0 if isinstance(m, int) else (parse_size(m), parse_per_class(m)) != (None, None),
         ),
-        "exemplars in the replay memory; a size holds as many as fit, as lossy files",
+        "exemplars in the replay memory, in all or of each class; a size holds as many as fit, as lossy files",
     ] = 2000
     memory_quality: Annotated[int, between(1, 100), "of those files (WebP)"] = 90
     herding: Annotated[bool, "exemplars by herding instead of at random"] = False
@@ -74,11 +74,12 @@ class Experiment:
 
     @property
     def budget(self) -> Budget:
-        """The memory's budget, in pictures or in bytes."""
+        """The memory's budget, in pictures, in pictures of each class or in bytes."""
         if isinstance(self.memory, int):
             return self.memory
-        size = parse_size(self.memory)
-        assert size is not None
+        if count := parse_per_class(self.memory):
+            return PerClass(count)
+        size = parse_size(self.memory)  # none: 0 per class
         return Size(size, self.memory_quality) if size else 0
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The replay memory: raw images within a fixed budget, shared equally by all classes seen (section 4.1).
 
-A budget in bytes, ours, holds several times as many pictures, as lossy files.
+A budget in bytes, ours, holds several times as many pictures, as lossy files. One of so many exemplars per class, as
+other papers have it, grows with the classes.
 """
 
 import math
@@ -26,7 +27,14 @@ class Size:
     quality: int = 90
 
 
-Budget = int | Size
+@dataclass(frozen=True)
+class PerClass:
+    """A budget that grows with the classes: so many exemplars of each."""
+
+    count: int
+
+
+Budget = int | Size | PerClass
 SMALLEST = 64  # bytes: no picture file is shorter
 UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -41,13 +49,25 @@ def parse_size(text: str) -> int | None:
     return None if found is None else round(float(found[1]) * UNITS[found[2]])
 
 
-def pictures(budget: Budget, shape: tuple[int, ...]) -> int:
-    """How many raw pictures a budget holds.
+def parse_per_class(text: str) -> int | None:
+    """Exemplars of each class; none if it is no such number.
 
-    >>> pictures(2000, (32, 32, 3)), pictures(Size(6_144_000), (32, 32, 3))
-    (2000, 2000)
+    >>> parse_per_class("20 per class"), parse_per_class("20 of class")
+    (20, None)
     """
-    return budget if isinstance(budget, int) else budget.bytes // math.prod(shape)
+    found = re.fullmatch(r"(\d{1,9}) per class", text)
+    return None if found is None else int(found[1])
+
+
+def pictures(budget: Budget, shape: tuple[int, ...], num_classes: int) -> int:
+    """How many raw pictures a budget holds, of so many classes.
+
+    >>> [pictures(budget, (32, 32, 3), 10) for budget in (2000, Size(6_144_000), PerClass(20))]
+    [2000, 2000, 200]
+    """
+    if isinstance(budget, Size):
+        return budget.bytes // math.prod(shape)
+    return budget.count * num_classes if isinstance(budget, PerClass) else budget
 
 
 def quotas(available: Sequence[int], budget: int) -> list[int]:
@@ -112,7 +132,7 @@ class Memory:
     """
 
     def __init__(self, budget: Budget):
-        if (budget.bytes if isinstance(budget, Size) else budget) < 0:
+        if _number(budget) < 0:
             raise UsageError(f"the memory's budget must be 0 or more, got {budget}")
         self.budget = budget
         self.train: dict[int, Dataset] = {}  # class -> its images
@@ -126,7 +146,7 @@ class Memory:
         if isinstance(self.budget, Size):
             if self.budget.bytes < SMALLEST * num_classes:
                 self._refuse_size(num_classes)
-        elif 0 < self.budget < num_classes:
+        elif isinstance(self.budget, int) and 0 < self.budget < num_classes:
             raise UsageError(
                 f"a memory of {self.budget} images cannot hold one of each of {num_classes} classes: "
                 f"give a budget of at least {num_classes}, or 0 for no replay"
@@ -158,7 +178,7 @@ class Memory:
                 if isinstance(self.budget, Size):
                     new = compressed(data.take(own[order]), self.budget.quality, self.budget.bytes)
                 else:
-                    new = data.take(own[order][: self.budget])
+                    new = data.take(own[order][: _number(self.budget)])
                 old = part.get(c)
                 part[c] = new if old is None else Joined([old, new])
         classes = sorted({*self.train, *self.val})
@@ -177,6 +197,11 @@ class Memory:
             if self.budget.bytes and not all(n for c, n in zip(classes, train_quota) if c in self.train):
                 self._refuse_size(len(classes))
             return train_quota, val_quota
+        if isinstance(self.budget, PerClass):
+            for_val = max(0, min(round(self.budget.count / 10), self.budget.count - 1))
+            val_quota = [min(len(self.val.get(c, ())), for_val) for c in classes]
+            left = [self.budget.count - n for n in val_quota]
+            return [min(len(self.train.get(c, ())), n) for c, n in zip(classes, left)], val_quota
         if self.budget:
             self.require_room(len(classes))
         # As long as every class keeps a training image.
@@ -206,6 +231,12 @@ class Memory:
             _by_class(stored({key: t.numpy() for key, t in tensors[name].items()})) if name in tensors else {}
             for name in ("memory_train", "memory_val")
         )
+
+
+def _number(budget: Budget) -> int:
+    if isinstance(budget, Size):
+        return budget.bytes
+    return budget.count if isinstance(budget, PerClass) else budget
 
 
 def _by_class(data: Dataset) -> dict[int, Dataset]:

@@ -231,7 +231,8 @@ class RPS:
         return Joined([*self.memory.val.values(), task.val])
 
     def _phi(self, task: Task, begun: Begun) -> float:
-        gamma, budget = self.gamma, pictures(self.setting.budget, self.setting.backbone.shape)
+        gamma = self.gamma
+        budget = pictures(self.setting.budget, self.setting.backbone.shape, task.num_classes)
         if gamma is None:
             gamma = (len(task.train) + len(task.val)) / budget if budget else 1.0
         if self.controller == "switch":
