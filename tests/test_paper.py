@@ -142,6 +142,8 @@ def test_lists_checks_and_refusals(tmp_path, monkeypatch, capsys):
         command.paper("large")
     with pytest.raises(UsageError, match="docs/results"):
         command.paper("gamma", record=True)
+    with pytest.raises(UsageError, match="has no seed 7"):
+        command.paper("gamma", seeds="0,7")
 
 
 def test_the_recorded_runs_are_of_methods_that_are_there():

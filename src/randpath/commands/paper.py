@@ -21,6 +21,7 @@ def paper(
     check: Annotated[bool, Parameter(negative=())] = False,
     record: Annotated[bool, Parameter(negative=())] = False,
     runs: pathlib.Path | None = None,
+    seeds: str | None = None,
 ) -> int:
     """List the tables and figures of the paper, or run and show one of them.
 
@@ -36,6 +37,8 @@ def paper(
         Write the results to docs/results/paper of the present directory.
     runs
         Where runs are kept; default runs/paper.
+    seeds
+        Only these seeds of the item, e.g. 0; default all.
     """
     folder = runs or pathlib.Path("runs") / "paper"
     if item is None:
@@ -44,7 +47,7 @@ def paper(
         raise UsageError("--check looks at all items", next="randpath paper --check")
     if record and not (pathlib.Path("docs") / "results").is_dir():
         raise UsageError("--record writes to docs/results of a checkout of randpath; there is none in this directory")
-    return _show(item, scale, folder, record)
+    return _show(item, scale, folder, record, seeds)
 
 
 def _list(folder: pathlib.Path, scale: Literal["small", "full"]) -> int:
@@ -79,7 +82,7 @@ def _checked() -> int:
     return 0
 
 
-def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, record: bool) -> int:
+def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, record: bool, seeds: str | None) -> int:
     from randpath.paper import run, show
     from randpath.storage import checkpoint
 
@@ -94,7 +97,10 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
         print(f"  left out, because these methods are not there: {', '.join(absent)}")
     known = run.recorded(pathlib.Path(), item, scale)
     have = {(r["arm"], r["seed"]) for r in known}
-    missing = [trial for trial in planned if (trial.arm, trial.seed) not in have]
+    asked = set(seeds.split(",")) if seeds else {str(trial.seed) for trial in planned}
+    if unknown := asked - {str(trial.seed) for trial in planned}:
+        raise UsageError(f"{name} has no seed {', '.join(sorted(unknown))}; it has {', '.join(map(str, item.seeds))}")
+    missing = [trial for trial in planned if str(trial.seed) in asked and (trial.arm, trial.seed) not in have]
     for trial in missing:
         code = _run(trial, item)
         if code:

@@ -84,7 +84,6 @@ ITEMS = (
         rule=Rule(
             "rps ends above every other method but joint training",
             lambda found: above_all(found, "rps", *RIVALS, "rehearsal"),
-            noise=0.02,  # of one seed, on 2,000 test images
         ),
         small={"rps": CIFAR20, **_rivals(CIFAR20, "rehearsal", *RIVALS, "joint")},
         full={

@@ -22,7 +22,7 @@ class Rule:
 
     words: str
     margins: Callable[[Measured], list[Margin]]
-    noise: float = 0.01  # a margin nearer to zero than this tells nothing, however small its spread
+    noise: float = 0.01  # a margin nearer to zero than this tells nothing, however small its spread; twice it, one seed
 
 
 def decide(rule: Rule, measured: Measured) -> str:
@@ -31,11 +31,14 @@ def decide(rule: Rule, measured: Measured) -> str:
     >>> rule = Rule("a is above b", lambda found: [higher(found, "a", "b")])
     >>> decide(rule, {"a": [{"accuracy": [0.9]}], "b": [{"accuracy": [0.8]}]})
     'it holds'
+    >>> decide(rule, {"a": [{"accuracy": [0.9]}], "b": [{"accuracy": [0.885]}]})
+    'it cannot be told at this scale'
     """
     margins = rule.margins(measured)
-    if any(mean < -max(rule.noise, 2 * error) for mean, error in margins):
+    noise = rule.noise if all(len(results) > 1 for results in measured.values()) else 2 * rule.noise
+    if any(mean < -max(noise, 2 * error) for mean, error in margins):
         return FAILS
-    if margins and all(mean > max(rule.noise, 2 * error) for mean, error in margins):
+    if margins and all(mean > max(noise, 2 * error) for mean, error in margins):
         return HOLDS
     return OPEN
 
