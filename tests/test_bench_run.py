@@ -169,6 +169,7 @@ def test_a_run_that_began_before_a_setting_existed_goes_on(tmp_path, reference):
     next(steps(TINY, tmp_path))
     name, saved = checkpoint.latest(tmp_path / "checkpoints")
     del saved.documents["run"]["experiment"]["validation"]
+    del saved.documents["run"]["experiment"]["jitter"]  # its default is a tuple, in files a list
     del saved.documents["run"]["experiment"]["training"]["first_factor"]
     checkpoint.discard(tmp_path / "checkpoints")
     checkpoint.save(tmp_path / "checkpoints", name, saved.tensors, saved.documents)
@@ -237,6 +238,7 @@ def test_unknown_settings_methods_and_options_are_named():
         "tasks=2.5", "tasks=true", "tasks=[]", "class_order=[0,1]", "class_order=-1", "threads=0", "width=-1",
         "width=0", "degrees=abc", "dataset=3", 'dataset=""',
         "skip_bad=maybe", "validation=maybe", "processes=0", "memory=abc", "padding=-1",
+        "jitter=0.5", "jitter=[0.5,2,0]", "jitter=[0.5]",
         "attention=foo", "modules=0", "seed=-1", "options.N=0", "options.threshold=abc", "options.switch_every=0",
         "options.temperature=0", "training.epochs=0", "training.batch=abc", "training.lr=fast", "training.lr=-1",
         "training.optimizer=lion", "training.schedule=constant", "memory=3", "backbone=resnet",

@@ -115,10 +115,48 @@ def test_the_generator_decides_everything(degrees: float) -> None:
 def test_it_goes_through_json() -> None:
     augment = Augment((0.5,), (0.25,), padding=2, mirror=True, degrees=5.0)
     again = json.loads(json.dumps(dataclasses.asdict(augment)))
-    assert Augment(**{**again, "mean": tuple(again["mean"]), "std": tuple(again["std"])}) == augment
+    assert Augment(**{**again, **{name: tuple(again[name]) for name in ("mean", "std", "jitter")}}) == augment
 
 
 def test_one_image_and_none() -> None:
     for n in (0, 1):
         for degrees in (0.0, 10.0):
             assert Augment((0.5,) * 3, (0.5,) * 3, degrees=degrees).train(batch(1)[:n], rng(0)).shape == (n, 3, 8, 10)
+
+
+def grey(x: np.ndarray) -> np.ndarray:
+    return (x @ np.array([0.299, 0.587, 0.114]))[..., None]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_jitter_is_a_factor_of_brightness_contrast_or_saturation(which: int) -> None:
+    """Image by image: what a plain formula gives for some factor from 1 - j to 1 + j, cut off at 0 and 255."""
+    x, jitter = batch(40), tuple(0.4 * (i == which) for i in range(3))
+    out = Augment(**ONE, padding=0, degrees=0, jitter=jitter).train(x, rng(0)).permute(0, 2, 3, 1).double().numpy()
+    found = []
+    for before, after in zip(x.double().numpy(), out):
+        about = [np.zeros(1), grey(before).mean(), grey(before)][which]
+        far = before - about
+        free = (after > 0.5) & (after < 254.5) & (np.abs(far) > 20)
+        factor = np.median((after - about)[free] / far[free])
+        np.testing.assert_allclose(after, np.clip(about + factor * far, 0, 255), atol=1e-2)
+        found.append(factor)
+    assert 0.6 <= min(found) < 0.75
+    assert 1.25 < max(found) <= 1.4
+
+
+def test_all_three_at_once_stay_pictures_and_grey_pictures_stay_grey() -> None:
+    out = Augment(**ONE, padding=0, degrees=5, jitter=(1.0, 1.0, 1.0)).train(batch(60), rng(1))
+    assert float(out.min()) >= 0
+    assert float(out.max()) <= 255.001
+    one = Augment((0.0,), (1 / 255,), padding=0, degrees=0, jitter=(0.0, 0.0, 0.9)).train(batch(c=1), rng(1))
+    torch.testing.assert_close(one, batch(c=1).permute(0, 3, 1, 2).float())
+
+
+def test_without_jitter_nothing_more_is_drawn() -> None:
+    first, second = rng(0), rng(0)
+    Augment(**ONE).train(batch(), first)
+    Augment(**ONE, jitter=(0.5, 0.0, 0.0)).train(batch(), second)
+    assert first.random() != second.random()
+    a, b = (Augment(**ONE, jitter=j).train(batch(), rng(0)) for j in ((0.0, 0.0, 0.0), (1e-9, 0.0, 0.0)))
+    torch.testing.assert_close(a, b)  # the same crops and angles

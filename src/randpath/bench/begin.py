@@ -3,7 +3,7 @@
 import pathlib
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from randpath.bench.experiment import Experiment
@@ -32,19 +32,17 @@ def begin(
     file: dict[str, Any] = {} if recipe_file is None else {"recipe_file": dict(recipe_file)}
     # The code of a method or dataset of one's own is a part of the environment, as a library's version is.
     code: dict[str, Any] = {"recipe_file": recipe_file["sha256"]} if recipe_file and recipe_file["defines"] else {}
-    now = checkpoint.parse_document(  # lists for tuples
-        checkpoint.encode_document(
-            {
-                "experiment": experiment.to_json(),
-                "environment": {**environment(), **code},
-                "data_fingerprint": stream.source.fingerprint,
-                "class_order": list(stream.class_order),
-                "class_names": list(stream.class_names),
-                "command": command,
-                "commits": [commit()],
-                **file,
-            }
-        )
+    now = _plain(
+        {
+            "experiment": experiment.to_json(),
+            "environment": {**environment(), **code},
+            "data_fingerprint": stream.source.fingerprint,
+            "class_order": list(stream.class_order),
+            "class_names": list(stream.class_names),
+            "command": command,
+            "commits": [commit()],
+            **file,
+        }
     )
     found = checkpoint.latest(directory / "checkpoints")
     if found is None:
@@ -81,11 +79,13 @@ def _refuse_changes(
 ) -> list[str]:
     """What differs in the environment, if `inexact` allows it; every other difference is an error."""
     # Fields added since this run began were implicitly at their defaults; fill them in so that old runs can resume.
-    began_with = {
-        **{f.name: f.default for f in fields(Experiment)},
-        **before["experiment"],
-        "training": {**asdict(Training()), **before["experiment"]["training"]},
-    }
+    began_with = _plain(
+        {
+            **{f.name: f.default for f in fields(Experiment) if f.default is not MISSING},
+            **before["experiment"],
+            "training": {**asdict(Training()), **before["experiment"]["training"]},
+        }
+    )
     differ = _differences(began_with, now["experiment"])
     if before["data_fingerprint"] != now["data_fingerprint"]:
         differ.append(f"the data of {stream.source.name}: fingerprint {before['data_fingerprint'][:12]} then")
@@ -96,6 +96,12 @@ def _refuse_changes(
         next_ = "" if differ else f"to go on all the same, type: {as_typed('resume', directory, '--inexact')}"
         raise Changed(text, next=next_)
     return elsewhere
+
+
+def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """As it is when it comes back from a file: lists for tuples."""
+    plain: dict[str, Any] = checkpoint.parse_document(checkpoint.encode_document(dict(document)))
+    return plain
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:

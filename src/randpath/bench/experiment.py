@@ -48,6 +48,11 @@ class Experiment:
     training: Training = Training()
     padding: Annotated[int, at_least(0), "pixels that a crop may shift"] = 4
     degrees: Annotated[float, between(0, 180), "of rotation, each way"] = 10.0
+    jitter: Annotated[
+        tuple[float, ...],
+        that_is("a list of three numbers from 0 to 1", lambda j: len(j) == 3 and all(0 <= one <= 1 for one in j)),
+        "of brightness, contrast and saturation: each times 1 - j to 1 + j",
+    ] = (0.0, 0.0, 0.0)
     validation: Annotated[bool, "a tenth is held out, to choose paths on; false: all images train, and N is 1"] = True
     memory: Annotated[
         int | str,

@@ -125,7 +125,7 @@ def make_method(experiment: Experiment, source: Source) -> Method:
             e.backbone, source.train.shape, e.modules, e.attention, e.width, e.stem, e.activation, e.join
         ),
         training=e.training,
-        augment=Augment(source.mean, source.std, e.padding, source.mirror, e.degrees),
+        augment=Augment(source.mean, source.std, e.padding, source.mirror, e.degrees, e.jitter),
         budget=e.budget,
         herding=e.herding,
         seed=e.seed,

@@ -1,4 +1,4 @@
-"""Batched augmentation on the device: crop with padding, mirror, rotation, normalisation."""
+"""Batched augmentation on the device: crop with padding, mirror, rotation, colour jitter, normalisation."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,10 @@ class Augment:
     padding: int = 4  # pixels a crop may shift, each way; what enters is black
     mirror: bool = False
     degrees: float = 10.0  # "rotated (< 10 degrees)", section 4.1; 0 = none, and then pixels are moved, never blended
+    jitter: tuple[float, ...] = (0.0, 0.0, 0.0)  # brightness, contrast, saturation: each times 1 - j to 1 + j
 
     def train(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """uint8 (b, h, w, c) to float32 (b, c, h, w), randomly cropped, mirrored and rotated image by image.
+        """uint8 (b, h, w, c) to float32 (b, c, h, w), randomly cropped, mirrored, rotated and coloured image by image.
 
         >>> x = torch.full((2, 8, 8, 3), 255, dtype=torch.uint8)
         >>> Augment((0.5,) * 3, (0.5,) * 3).train(x, np.random.default_rng(0)).shape
@@ -32,8 +33,13 @@ class Augment:
         flip = rng.random(b) < 0.5 if self.mirror else np.zeros(b, bool)
         if self.degrees:
             angle = np.deg2rad(rng.uniform(-self.degrees, self.degrees, b))
-            return self._normalised(_warp(x, shift, flip, angle))
-        return self._normalised(_shift(x, shift, flip, self.padding).permute(0, 3, 1, 2).float())
+            pixels = _warp(x, shift, flip, angle)
+        else:
+            pixels = _shift(x, shift, flip, self.padding).permute(0, 3, 1, 2).float()
+        if any(self.jitter):
+            j = np.array(self.jitter)
+            pixels = _coloured(pixels, torch.from_numpy(rng.uniform(1 - j, 1 + j, (b, 3))).to(pixels))
+        return self._normalised(pixels)
 
     def plain(self, x: Tensor) -> Tensor:
         """Normalised only: what evaluation sees."""
@@ -73,3 +79,16 @@ def _warp(x: Tensor, shift: np.ndarray, flip: np.ndarray, angle: np.ndarray) -> 
     grid = F.affine_grid(theta, [b, c, h, w], align_corners=False)
     pixels = x.permute(0, 3, 1, 2).contiguous().float()
     return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def _coloured(x: Tensor, factors: Tensor) -> Tensor:
+    """Brightness, then contrast about the picture's mean grey, then saturation about each pixel's; kept in 0..255."""
+    brightness, contrast, saturation = factors.view(len(x), 3, 1, 1, 1).unbind(dim=1)
+    x = (x * brightness).clamp_(0, 255)
+    x = torch.lerp(_grey(x).mean(dim=(2, 3), keepdim=True), x, contrast).clamp_(0, 255)
+    return torch.lerp(_grey(x), x, saturation).clamp_(0, 255)
+
+
+def _grey(x: Tensor) -> Tensor:
+    """(b, 1, h, w), by the usual weights of red, green and blue (ITU-R 601); one channel is grey already."""
+    return x if x.shape[1] == 1 else (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(dim=1, keepdim=True)
