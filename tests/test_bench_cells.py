@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import torch
 from randpath import load_run
 from randpath.bench.cells import NAMED, Cell, cells
 from randpath.bench.experiment import Experiment
-from randpath.bench.run import run
+from randpath.bench.run import evaluate, run
 from randpath.commands.table import curves, table
 from randpath.data import named
+from randpath.data.augment import Augment
+from randpath.data.stream import TaskStream
 from randpath.errors import UsageError
 from randpath.learning.train import Training
 from randpath.methods import METHODS
@@ -119,3 +122,40 @@ def test_a_run_is_loaded_with_its_weights(tmp_path, method):
     assert q.shape == (7, 10)
     with pytest.raises(UsageError, match="not a run directory"):
         load_run(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="kept no logits") as refused:
+        loaded.logits()
+    assert "logits=true" in refused.value.next
+
+
+def test_logits_are_kept_on_request_and_change_nothing_else(tmp_path):
+    experiment = Experiment(
+        "digits", (4, 3, 3), recipe="tiny", method="icarl", backbone="mlp", width=16, memory=60, padding=1,
+        training=Training(epochs=1, batch=64),
+    )  # fmt: skip
+    run(experiment, tmp_path / "without")
+    run(replace(experiment, logits=True), tmp_path / "with")
+    for name in ("metrics.jsonl", "epochs.jsonl"):
+        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+    loaded = load_run(tmp_path / "with")
+    for k, classes in ((1, 4), (2, 7), (3, 10)):
+        q, answers = loaded.logits(k), loaded.predictions(k)
+        assert q.dtype == np.float16
+        assert q.shape == (len(answers["label"]), classes)
+    same = load_run(tmp_path / "without").predictions()
+    assert all(np.array_equal(same[name], answers[name]) for name in same)
+    source = named.load("digits")
+    x = Augment(source.mean, source.std).plain(torch.from_numpy(source.test.items[source.test.labels < 4][:1]))
+    with torch.no_grad():
+        exact = loaded.method.inference()(x).numpy()
+    assert np.abs(q - exact).max(axis=1).min() < 1e-2  # it is among them
+    run(replace(experiment, logits=True), tmp_path / "without")  # free to change: a finished run is read
+
+
+def test_a_logit_too_large_for_float16_stays_finite():
+    source = named.load("digits")
+    stream = TaskStream(source, 5, "natural", seed=0)
+    huge = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    torch.nn.init.constant_(huge[1].weight, 1e6)
+    _, answers = evaluate(huge, stream, "cpu", 1, keep_logits=True)
+    assert np.isfinite(answers["logits"]).all()
+    assert np.abs(answers["logits"]).max() == 65504

@@ -14,7 +14,7 @@ from randpath.errors import Changed, as_typed
 from randpath.learning.train import Training
 from randpath.storage import checkpoint
 
-FREE = ("processes", "training.save_seconds")  # settings that cannot change a result
+FREE = ("processes", "logits", "training.save_seconds")  # settings that cannot change a result
 
 
 def begin(

@@ -67,6 +67,7 @@ class Experiment:
     size: Annotated[int | None, at_least(1), "the side to which files are brought; null: the dataset's own"] = None
     auxiliary: Annotated[str | None, "a dataset whose pictures, without labels, dmc learns from"] = None
     skip_bad: Annotated[bool, "leave out the faulty files of a folder"] = False
+    logits: Annotated[bool, "keep the logits of all test images, as float16; no result depends on it"] = False
     seed: Annotated[int, at_least(0), "of weights, batches, paths and exemplars"] = 0
     device: Annotated[str, NAME, "cpu, cuda, cuda:1, mps"] = "cpu"
     threads: Annotated[int, between(1, 1024), "of a lone candidate"] = 1

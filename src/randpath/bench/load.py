@@ -58,12 +58,25 @@ class Run:
             "backward_transfer": metrics.backward_transfer(self.matrix),
         }
 
+    def predictions(self, k: int | None = None) -> dict[str, np.ndarray]:
+        """For every test image of tasks 1..k, after task k (default the last): label, predicted, confidence, rank."""
+        file = self.directory / "predictions" / f"{len(self.lines) if k is None else k}.safetensors"
+        return {name: tensor.numpy() for name, tensor in checkpoint.read_tensors(file).items()}
+
+    def logits(self, k: int | None = None) -> np.ndarray:
+        """Of the same images, if they were asked for: float16 (n, classes)."""
+        found = self.predictions(k).get("logits")
+        if found is None:
+            raise UsageError(
+                f"{self.directory} has kept no logits", where=str(self.directory), next="bench ... --set logits=true"
+            )
+        return found
+
     def confusion(self, k: int | None = None) -> np.ndarray:
         """counts[true, predicted] on the test images of tasks 1..k, after task k; default the last."""
-        k = len(self.lines) if k is None else k
-        answers = checkpoint.read_tensors(self.directory / "predictions" / f"{k}.safetensors")
-        classes = len(self.lines[k - 1]["classes"])
-        return metrics.confusion(answers["label"].numpy(), answers["predicted"].numpy(), classes)
+        answers = self.predictions(k)
+        classes = len(self.lines[-1 if k is None else k - 1]["classes"])
+        return metrics.confusion(answers["label"], answers["predicted"], classes)
 
     @cached_property
     def source(self) -> Source:

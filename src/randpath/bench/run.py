@@ -73,7 +73,7 @@ def steps(
         task = stream.task(k)
         learned = method.learn(task, Work(engine, place))
         inference = method.inference().to(experiment.device)
-        accuracy_by_task, answers = evaluate(inference, stream, experiment.device, k)
+        accuracy_by_task, answers = evaluate(inference, stream, experiment.device, k, experiment.logits)
         state = method.state_dict()
         lines["metrics"].append(_metric(stream, task, learned, accuracy_by_task, answers, lines))
         lines["metrics"][-1] |= {
@@ -146,11 +146,11 @@ def _auxiliary(e: Experiment, source: Source) -> Dataset | None:
 
 
 def evaluate(
-    inference: nn.Module, stream: TaskStream, device: str, k: int
+    inference: nn.Module, stream: TaskStream, device: str, k: int, keep_logits: bool = False
 ) -> tuple[list[float], dict[str, np.ndarray]]:
     """Accuracy on the test images of each task up to k, and the raw predictions; the only place that sees test data."""
     augment = Augment(stream.source.mean, stream.source.std)
-    labels, predicted, confidence, rank, by_task = [], [], [], [], []
+    labels, predicted, confidence, rank, logits, by_task = [], [], [], [], [], []
     for j in range(1, k + 1):
         test = stream.test(j)
         q = predict(inference, test, augment, device)
@@ -159,12 +159,15 @@ def evaluate(
         rank.append((q > q.gather(1, torch.from_numpy(test.labels)[:, None])).sum(dim=1).short().numpy())
         predicted.append(p.indices.numpy())
         confidence.append(p.values.numpy())
+        if keep_logits:
+            logits.append(q.clamp(-65504, 65504).half().numpy())  # the largest float16
         by_task.append(metrics.accuracy(labels[-1], predicted[-1]))
     return by_task, {
         "label": np.concatenate(labels),
         "predicted": np.concatenate(predicted),
         "confidence": np.concatenate(confidence),
         "rank": np.concatenate(rank),  # how many classes score higher than the true one
+        **({"logits": np.concatenate(logits)} if keep_logits else {}),
     }
 
 
