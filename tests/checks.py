@@ -11,7 +11,7 @@ from randpath.data.dataset import Arrays
 from randpath.data.stream import Task, hold_out
 from randpath.engines.serial import Serial
 from randpath.errors import DataError, Stopped
-from randpath.learning.method import Method, Setting, State, Work
+from randpath.learning.method import Measured, Method, Setting, State, Work
 from randpath.learning.train import Training
 from randpath.network.backbones import Backbone
 from randpath.storage import checkpoint
@@ -76,6 +76,16 @@ def check_inference_is_pure(make: Make) -> None:
     assert torch.equal(method.inference()(x), method.inference()(x))
     for p in method.inference().parameters():
         p.data.zero_()  # it shares no memory with the method
+    assert digest(method) == before
+
+
+def check_its_own_metrics_are_shares_and_change_nothing(make: Make) -> None:
+    method = make()
+    method.learn(tasks(method)[0], Work())
+    before = digest(method)
+    if isinstance(method, Measured):
+        found = method.metrics(lambda module: module(torch.zeros(1, 1, 8, 8)).shape[1] / 4)
+        assert all(0 <= value <= 1 for value in found.values())
     assert digest(method) == before
 
 

@@ -12,14 +12,17 @@ import torch
 from randpath import load_run
 from randpath.bench.cells import NAMED, Cell, cells
 from randpath.bench.experiment import Experiment
-from randpath.bench.run import evaluate, run
+from randpath.bench.run import evaluate, run, steps
 from randpath.commands.table import curves, table
+from randpath.commands.terminal import task_line
 from randpath.data import named
 from randpath.data.augment import Augment
 from randpath.data.stream import TaskStream
 from randpath.errors import UsageError
 from randpath.learning.train import Training
 from randpath.methods import METHODS
+from randpath.report.record import result_of
+from randpath.storage import checkpoint
 from tests.made_runs import made_run
 
 RECIPE = """
@@ -159,3 +162,30 @@ def test_a_logit_too_large_for_float16_stays_finite():
     _, answers = evaluate(huge, stream, "cpu", 1, keep_logits=True)
     assert np.isfinite(answers["logits"]).all()
     assert np.abs(answers["logits"]).max() == 65504
+
+
+def test_icarl_tells_the_accuracy_of_its_head_beside_that_of_the_nearest_mean(tmp_path, capsys):
+    experiment = Experiment(
+        "digits", (4, 3, 3), recipe="tiny", method="icarl", backbone="mlp", width=16, memory=60, padding=1,
+        training=Training(epochs=2, batch=64),
+    )  # fmt: skip
+    lines = list(steps(experiment, tmp_path / "run"))
+    assert [line["own"]["nearest mean"] for line in lines] == [line["accuracy"] for line in lines]
+    loaded = load_run(tmp_path / "run")
+    source = named.load("digits")
+    x = Augment(source.mean, source.std).plain(torch.from_numpy(source.test.items))
+    with torch.no_grad():
+        guess = loaded.method.inference().extractor(x).argmax(dim=1).numpy()
+    assert loaded.lines[-1]["own"]["head"] == pytest.approx(float(np.mean(guess == source.test.labels)))
+    assert "head" in task_line(lines[-1], 3)
+    result = result_of(tmp_path / "run", "randpath bench tiny")
+    assert result["own"] == [line["own"] for line in lines]
+    assert table(tmp_path / "run") == 0
+    assert f"head {100 * lines[-1]['own']['head']:.2f}, nearest mean" in capsys.readouterr().out
+
+
+def test_a_method_without_metrics_of_its_own_has_no_column_for_them(tmp_path, capsys):
+    made_run(tmp_path / "one")
+    assert "own" not in checkpoint.read_lines(tmp_path / "one" / "metrics.jsonl")[0]
+    assert table(tmp_path / "one") == 0
+    assert "its own" not in capsys.readouterr().out

@@ -3,6 +3,7 @@
 import pathlib
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from randpath.engines.serial import Engine, Serial
 from randpath.errors import UsageError
 from randpath.learning.cost import count_flops, megabytes
 from randpath.learning.memory import Memory
-from randpath.learning.method import Learned, Method, Setting, State, Work
+from randpath.learning.method import Learned, Measured, Method, Setting, State, Work
 from randpath.learning.train import predict
 from randpath.methods import METHODS
 from randpath.network.backbones import Backbone
@@ -80,6 +81,8 @@ def steps(
             "megabytes": megabytes(state.tensors),
             "flops": count_flops(inference, stream.source.train.shape, experiment.device),
         }
+        if isinstance(method, Measured):
+            lines["metrics"][-1]["own"] = method.metrics(partial(_accuracy, stream, experiment.device, k))
         lines["epochs"] += [
             {"k": k, "loss_ce": None, "loss_dist": None, "validation": None, **line} for line in learned.epochs
         ]
@@ -169,6 +172,12 @@ def evaluate(
         "rank": np.concatenate(rank),  # how many classes score higher than the true one
         **({"logits": np.concatenate(logits)} if keep_logits else {}),
     }
+
+
+def _accuracy(stream: TaskStream, device: str, k: int, module: nn.Module) -> float:
+    """On the test images of tasks 1..k, for a method's own metrics."""
+    _, answers = evaluate(module.to(device), stream, device, k)
+    return metrics.accuracy(answers["label"], answers["predicted"])
 
 
 def _metric(

@@ -16,15 +16,18 @@ def table(*runs: pathlib.Path) -> int:
     runs
         Run directories that `bench` made; an unfinished one is refused, other files are passed over.
     """
+    groups = grouped(runs)
     rows = [["method", "variant", "changed", "n", "final, %", "average, %", "forgetting, %", "MB", "CPU s"]]
-    for (method, variant, changed), same in grouped(runs).items():
+    measured = any("own" in r for same in groups.values() for r in same)
+    rows[0] += ["its own, final, %"] * measured
+    for (method, variant, changed), same in groups.items():
         cost = [sum(r["cpu_seconds"]) for r in same if None not in r["cpu_seconds"]]
         forgotten = [r["forgetting"] for r in same if r["forgetting"] is not None]
         rows.append([
             method, variant, changed, str(len(same)),
             percent([r["accuracy"][-1] for r in same]), percent([r["average"] for r in same]),
             percent(forgotten) if forgotten else "-", f"{mean([r['megabytes'] for r in same]):.1f}",
-            f"{mean(cost):.0f}" if cost else "-",
+            f"{mean(cost):.0f}" if cost else "-", *[own(same)] * measured,
         ])  # fmt: skip
     print(aligned(rows))
     return 0
@@ -80,6 +83,16 @@ def grouped(runs: tuple[pathlib.Path, ...]) -> dict[tuple[str, str, str], list[d
     if len(recipes) > 1:
         raise UsageError(f"runs of different recipes cannot be compared: {', '.join(sorted(map(str, recipes)))}")
     return dict(sorted(groups.items(), key=lambda group: -mean([r["accuracy"][-1] for r in group[1]])))
+
+
+def own(same: list[dict[str, Any]]) -> str:
+    """A method's own metrics after the last task.
+
+    >>> own([{"own": [{"head": 0.5}, {"head": 0.25}]}]), own([{}])
+    ('head 25.00', '-')
+    """
+    last = [r["own"][-1] for r in same if "own" in r]
+    return ", ".join(f"{name} {percent([one[name] for one in last])}" for name in (last[0] if last else ())) or "-"
 
 
 def mean(values: list[float]) -> float:

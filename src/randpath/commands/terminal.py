@@ -90,6 +90,7 @@ def task_line(line: dict[str, Any], num_tasks: int) -> str:
     text = f"task {line['k']} of {num_tasks}: accuracy on {len(line['classes'])} classes {line['accuracy']:.2%}, "
     if line.get("saturation") is not None:
         text += f"mu_sat {line['saturation']:+.2f}{' (switch)' if line['switched'] else ''}, "
+    text += "".join(f"{name} {value:.2%}, " for name, value in line.get("own", {}).items())
     if line.get("visits") and line["seconds"]:
         text += f"{line['visits'] / line['seconds']:,.0f} images/s, "
     return "\n  note: ".join([text + f"{line['seconds']:.1f} s", *line["notes"]])

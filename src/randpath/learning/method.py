@@ -1,8 +1,9 @@
 """What a method is: four verbs, in one small file, that call the one shared training function."""
 
 import pathlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -87,6 +88,14 @@ class State:
 
     tensors: dict[str, dict[str, Tensor]]
     document: dict[str, Any]
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A method with metrics of its own: they stand under `own` in metrics.jsonl."""
+
+    def metrics(self, accuracy: Callable[[nn.Module], float]) -> dict[str, float]:
+        """Numbers by name, after a task; `accuracy` tells that of any module on the test images of all classes seen."""
 
 
 class Method(Protocol):

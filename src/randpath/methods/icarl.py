@@ -1,5 +1,6 @@
 """iCaRL (Rebuffi et al., 2017): herded exemplars, sigmoid outputs with distillation, nearest mean of exemplars."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -76,3 +77,7 @@ class ICaRL(Plain):
 
     def inference(self) -> nn.Module:
         return NearestMean(fold(self.net, self.path), self.kept["means"]["means"]).to(self.setting.device)
+
+    def metrics(self, accuracy: Callable[[nn.Module], float]) -> dict[str, float]:
+        """Of the network's own outputs and of the nearest mean of exemplars, which is the method's answer."""
+        return {"head": accuracy(fold(self.net, self.path)), "nearest mean": accuracy(self.inference())}

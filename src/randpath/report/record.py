@@ -43,6 +43,7 @@ def result_of(directory: Path, command: str) -> Result:
         "accuracy": A,
         "average": metrics.average_incremental_accuracy(A),
         "forgetting": lines[-1]["forgetting"],
+        **({"own": [line.get("own") for line in lines]} if lines[-1].get("own") else {}),  # a method's own metrics
         "parameters": lines[-1]["parameters"],
         "megabytes": lines[-1]["megabytes"],
         "flops": lines[-1]["flops"],
