@@ -3,10 +3,12 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from randpath.commands import reading
+from randpath.bench.experiment import Experiment
+from randpath.commands import reading, recipe
 from randpath.learning import train
 from randpath.model import sizing
 from tests.commands import run_json
@@ -22,6 +24,21 @@ def tiny() -> Iterator[None]:
         patch.setattr(reading, "_size", lambda folder: 8)
         patch.setattr(sizing, "plan_for", lambda data, **choices: planned(data, **{**small, **choices}))
         patch.setattr(train.Training, "save_seconds", 0.0)
+        yield
+
+
+@contextlib.contextmanager
+def small_recipes() -> Iterator[None]:
+    """Every recipe on the embedded digits: two tasks, one epoch of a narrow MLP."""
+    read = recipe.read
+
+    def small(name: str, variant: str) -> tuple[Experiment, dict[str, Any] | None]:
+        own, file = read(name, variant)
+        training = train.Training(epochs=1, batch=256)
+        return Experiment("digits", 2, backbone="mlp", width=8, modules=3, method=own.method, training=training), file
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "read", small)
         yield
 
 
