@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from randpath import load_run
-from randpath.bench.cells import NAMED, Cell, cells
+from randpath.bench.cells import NAMED, Cell, cells, typed
 from randpath.bench.experiment import Experiment
 from randpath.bench.run import evaluate, run, steps
+from randpath.commands import bench as commands
 from randpath.commands.table import curves, table
 from randpath.commands.terminal import task_line
 from randpath.data import named
@@ -189,3 +190,17 @@ def test_a_method_without_metrics_of_its_own_has_no_column_for_them(tmp_path, ca
     assert "own" not in checkpoint.read_lines(tmp_path / "one" / "metrics.jsonl")[0]
     assert table(tmp_path / "one") == 0
     assert "its own" not in capsys.readouterr().out
+
+
+def test_a_named_variant_is_a_method_of_one_run_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.py").write_text(RECIPE)
+    assert commands.bench("tiny.py", variant="paper", method="rps2019", set_=("options.switch_every=1",)) == 0
+    place = Path("runs/tiny-rps2019-paper-0")
+    e = load_run(place).experiment
+    assert (e.method, e.attention, e.options) == ("rps", "none", {"N": 1, "switch_every": 1})  # what is typed wins
+    alone = Cell("rps2019", 0, ("options.switch_every=1",)).arguments("tiny.py", "paper")
+    assert checkpoint.read_document(place / "experiment.json")["command"] == typed(alone)  # one record, not two
+    capsys.readouterr()
+    assert commands.methods("genetic") == 0
+    assert "rps with options.search=tournament" in capsys.readouterr().out

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from randpath.bench.cells import NAMED
 from randpath.commands import recipe as recipes
 from randpath.commands.cells import many
 from randpath.commands.terminal import Bar, Stop, path_map, results_table, task_line
@@ -54,7 +55,7 @@ def bench(
     variant
         `tuned` is the best we know, `paper` is as the paper is written.
     method
-        Another method in the same arena; `randpath methods` lists them.
+        Another method in the same arena, or a named variant of one; `randpath methods` lists them.
     seed
         Of weights, batches, paths and exemplars; the class order belongs to the recipe.
     out
@@ -98,8 +99,11 @@ def _one(
     name = Path(recipe).stem
     if method is None and not recipes.is_file(recipe):  # a file's own method may be another one
         method = "rps"
+    named = method
+    if method in NAMED:
+        method, settings = NAMED[method][0], (*NAMED[method][1], *settings)
     begin = cache(lambda: _experiment(recipe, variant, method, seed, settings))
-    directory = out or Path("runs") / f"{name}-{method or begin()[0].method}-{variant}-{seed}"
+    directory = out or Path("runs") / f"{name}-{named or begin()[0].method}-{variant}-{seed}"
     if (directory / "experiment.json").exists():
         raise UsageError(
             f"{directory} holds a run already; type: {as_typed('resume', directory)}   (or choose another --out)"
@@ -157,12 +161,16 @@ def methods(name: str | None = None) -> int:
     from randpath.methods import METHODS
     from randpath.settings import declared
 
-    if name is not None and name not in METHODS:
-        raise UsageError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    if name is not None and name not in (*METHODS, *NAMED):
+        raise UsageError(f"there is no method {name!r}; there are {', '.join([*METHODS, *NAMED])}")
     console = Console(highlight=False, soft_wrap=True)
-    for one in METHODS if name is None else [name]:
-        text = sys.modules[METHODS[one].__module__].__doc__ or ""
-        console.print(f"[bold]{one:12}[/] {escape(text.splitlines()[0])}")
+    for one in [*METHODS, *NAMED] if name is None else [name]:
+        if one in NAMED:
+            text = f"{NAMED[one][0]} with {', '.join(NAMED[one][1])}"
+        else:
+            text = (sys.modules[METHODS[one].__module__].__doc__ or "").splitlines()[0]
+        console.print(f"[bold]{one:12}[/] {escape(text)}")
+    name = NAMED[name][0] if name in NAMED else name
     if name is not None:
         table = Table(box=None, header_style="bold")
         for column in ("option", "default", "takes", "meaning"):
