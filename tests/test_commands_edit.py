@@ -70,7 +70,7 @@ def test_forget_takes_a_class_out_and_rollback_brings_it_back(model, three, tmp_
     assert np.allclose(after.logits(data), before.logits(data)[:, columns], atol=1e-5)
     memory = after.method.memory
     assert sorted(memory.train) == [0, 1, 2, 3]
-    own = set(before.method.memory.train[before.names.index(name)].kept().tensors()["lengths"].tolist())
+    own = set(before.method.memory.train[before.names.index(name)].self_contained().tensors()["lengths"].tolist())
     assert own
     assert not {*map(bytes, stored_of(after))} & {*map(bytes, stored_of(before, name))}
     assert learn(model, pictures(tmp_path / "f", "f"))["version"] == 5  # it goes on learning

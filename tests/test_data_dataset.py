@@ -48,7 +48,7 @@ def test_files_hand_out_what_arrays_hand_out(files: Files) -> None:
 
 def test_exemplars_outlive_the_folder(files: Files, tmp_path: Path) -> None:
     chosen = files.take(np.array([3, 1, 7]))
-    kept = chosen.kept()
+    kept = chosen.self_contained()
     shutil.rmtree(tmp_path)
     np.testing.assert_array_equal(everything(kept), PIXELS[[3, 1, 7]])
     again = stored(load(save(kept.tensors())))
@@ -61,7 +61,7 @@ def test_exemplars_outlive_the_folder(files: Files, tmp_path: Path) -> None:
 def test_a_small_file_is_kept_byte_for_byte_and_a_large_one_as_its_pixels(tmp_path: Path) -> None:
     small, large = put(tmp_path / "a.png", 0, 8, 8), put(tmp_path / "b.png", 1, 300, 400)
     data = Files([small, large], np.array([0, 1]), (8, 8, 3))
-    before, kept = everything(data), data.kept()
+    before, kept = everything(data), data.self_contained()
     first, second = kept.item(0), kept.item(1)
     assert first == small.read_bytes()
     assert isinstance(second, bytes)
@@ -75,7 +75,7 @@ def test_joined_parts_of_both_kinds(files: Files) -> None:
     x, y = next(joined.batches([mixed]))
     np.testing.assert_array_equal(x.numpy(), PIXELS[mixed])
     assert y.tolist() == LABELS[mixed].tolist()
-    for data in (joined.kept(), stored(joined.tensors()), joined.take(np.arange(10))):
+    for data in (joined.self_contained(), stored(joined.tensors()), joined.take(np.arange(10))):
         np.testing.assert_array_equal(everything(data), PIXELS[:10])
     arrays = Joined([Arrays(PIXELS[:4], LABELS[:4]), Arrays(PIXELS[4:6], LABELS[4:6])])
     assert isinstance(stored(load(save(arrays.tensors()))), Arrays)

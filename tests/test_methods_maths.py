@@ -41,7 +41,7 @@ def test_icarl_keeps_the_means_of_its_exemplars():
     method = ICaRL(setting())
     for one in tasks(method, (2, 2)):
         method.learn(one, Work())
-    means = method.kept["means"]["means"]
+    means = method.carried["means"]["means"]
     assert means.shape == (4, 16)
     torch.testing.assert_close(means.norm(dim=1), torch.ones(4))
     with torch.no_grad():

@@ -96,7 +96,7 @@ def test_vectors_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_exemplars_are_float16_and_come_back_as_they_were() -> None:
     vectors = features.open_start(small()).vectors(pictures(4))
-    again = stored(vectors.kept().tensors())
+    again = stored(vectors.self_contained().tensors())
     (x, _), (y, _) = (next(iter(data.batches([np.arange(4)]))) for data in (vectors, again))
     assert x.dtype == torch.float32 and torch.equal(x, y) and again.tensors()["items"].dtype == np.float16
 
@@ -124,13 +124,13 @@ def test_a_model_directory_keeps_one_copy(tmp_path: Path) -> None:
     start.keep(tmp_path, small(12))
     start.keep(tmp_path, data)
     assert [p.name for p in (tmp_path / "start").iterdir()] == [f"{named.sha256}.onnx"]
-    assert start.kept(tmp_path, named).size == 16
+    assert start.kept_start(tmp_path, named).size == 16
     file = start.place(tmp_path, named.sha256)
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 1
     file.write_bytes(flipped)
     with pytest.raises(Damaged, match="damaged") as refused:
-        start.kept(tmp_path, start.Named("efficientnet_lite0", named.sha256))
+        start.kept_start(tmp_path, start.Named("efficientnet_lite0", named.sha256))
     assert refused.value.next == f"randpath start efficientnet_lite0 {file}"
 
 

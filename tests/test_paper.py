@@ -34,13 +34,13 @@ def test_there_are_sixteen_and_each_says_what_it_claims_and_what_would_refute_it
 @pytest.mark.parametrize("scale", ["small", "full"])
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_every_command_is_one_that_bench_takes(item, scale):
-    for trial in run.trials(item, scale, Path("runs")):
-        recipe = getattr(importlib.import_module(f"randpath.recipes.{trial.recipe}"), trial.variant)
-        if trial.method != recipe.method:
-            recipe = replace(recipe, method=trial.method, options={})
-        experiment = recipe.with_settings(trial.settings)
-        refuse_unknown(experiment.options, METHODS[trial.method], trial.command)
-    directories = {trial.command: trial.directory for trial in run.trials(item, scale, Path("runs"))}
+    for planned in run.planned_runs(item, scale, Path("runs")):
+        recipe = getattr(importlib.import_module(f"randpath.recipes.{planned.recipe}"), planned.variant)
+        if planned.method != recipe.method:
+            recipe = replace(recipe, method=planned.method, options={})
+        experiment = recipe.with_settings(planned.settings)
+        refuse_unknown(experiment.options, METHODS[planned.method], planned.command)
+    directories = {planned.command: planned.directory for planned in run.planned_runs(item, scale, Path("runs"))}
     assert len(set(directories.values())) == len(directories)
 
 
@@ -101,7 +101,7 @@ def test_an_item_is_run_gone_on_with_shown_and_recorded(tmp_path, monkeypatch, c
     recorded = run.recorded(tmp_path, item, "small")
     assert [r["arm"] for r in recorded] == ["rps", "finetune"]
     assert recorded[0]["command"].endswith("--seed 0 " + base.partition(" ")[2])
-    first = run.trials(item, "small", tmp_path / "runs" / "paper")[0]
+    first = run.planned_runs(item, "small", tmp_path / "runs" / "paper")[0]
     lines = checkpoint.read_lines(first.directory / "metrics.jsonl")
     before = {file: file.stat().st_mtime_ns for file in first.directory.rglob("*.json*")}
     assert command.paper("tiny") == 0  # all is there: nothing is run again
@@ -116,7 +116,7 @@ def test_an_item_is_run_gone_on_with_shown_and_recorded(tmp_path, monkeypatch, c
 
 def test_a_result_of_the_same_command_counts_wherever_it_was_recorded(tmp_path):
     item = run.item_of("gamma")
-    first, *_ = run.trials(item, "small", tmp_path)
+    first, *_ = run.planned_runs(item, "small", tmp_path)
     result = {
         "recipe": first.recipe, "seed": 0, "accuracy": [0.9, 0.5], "command": f"{first.command} --set processes=2",
     }  # fmt: skip

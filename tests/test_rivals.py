@@ -108,7 +108,7 @@ def test_ewc_adds_half_the_strength_times_the_fisher_weighted_distance():
         for method in (one, two):
             method.learn(vector_task(1, range(2)), Work())
         star = weights(one)
-        files = one.kept
+        files = one.carried
         importance = files["task-0001-fisher"] if name == "ewc" else files["fisher"]
         two.setting = replace(two.setting, training=vector_setting(2, lr).training)
         second = vector_task(2, range(2, 4))
@@ -138,7 +138,7 @@ def test_si_adds_up_minus_gradient_times_change():
     for name, theta in weights(si).items():
         omega = lr * (g_1[name].square() + g_2[name].square())
         distance = (theta - theta_0[name]).square()
-        torch.testing.assert_close(si.kept["omega"][name], omega / (distance + damping), rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(si.carried["omega"][name], omega / (distance + damping), rtol=1e-4, atol=1e-7)
 
 
 def test_si_measures_the_gradient_of_the_cross_entropy_alone():
@@ -149,7 +149,7 @@ def test_si_measures_the_gradient_of_the_cross_entropy_alone():
         method.learn(vector_task(1, range(2)), Work())
         method.learn(vector_task(2, range(2, 4)), Work())
     for name in weights(weak):
-        torch.testing.assert_close(weak.kept["omega"][name], strong.kept["omega"][name], rtol=0.01, atol=1e-9)
+        torch.testing.assert_close(weak.carried["omega"][name], strong.carried["omega"][name], rtol=0.01, atol=1e-9)
 
 
 def test_rwalks_score_is_loss_taken_off_per_distance():
@@ -177,8 +177,8 @@ def test_rwalks_score_is_loss_taken_off_per_distance():
             score[name] += lr * g[name].square() / (F_running[name] * (lr * g[name]).square() / 2 + epsilon)
     rwalk.learn(first, Work())
     for name in names:
-        torch.testing.assert_close(rwalk.kept["fisher"][name], F_running[name], rtol=1e-4, atol=1e-8)
-        torch.testing.assert_close(rwalk.kept["score"][name], score[name], rtol=1e-3, atol=1e-7)
+        torch.testing.assert_close(rwalk.carried["fisher"][name], F_running[name], rtol=1e-4, atol=1e-8)
+        torch.testing.assert_close(rwalk.carried["score"][name], score[name], rtol=1e-3, atol=1e-7)
 
 
 def test_the_penalty_leaves_new_rows_of_the_classifier_free():
@@ -186,7 +186,7 @@ def test_the_penalty_leaves_new_rows_of_the_classifier_free():
         method = METHODS[name](setting())
         for one in tasks(method)[:2]:
             method.learn(one, Work())
-        grown = {file: t["head.bias"] for file, t in method.kept.items()}
+        grown = {file: t["head.bias"] for file, t in method.carried.items()}
         if name == "ewc":
             assert grown["task-0001-fisher"].shape == (2,) or grown["task-0001-fisher"][2:].eq(0).all()
             assert grown["task-0002-fisher"].shape == (4,)

@@ -107,6 +107,18 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
     return float(np.mean(values)), deviation
 
 
+def spread(values: Sequence[float]) -> str:
+    """The same, to be read.
+
+    >>> spread([1.0, 3.0]), spread([2.0]), spread([])
+    ('2.00 ± 1.41', '2.00', '-')
+    """
+    if not values:
+        return "-"
+    mean, deviation = mean_and_deviation(values)
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+
+
 def class_accuracies(counts: ArrayLike) -> list[float | None]:
     """The accuracy within each class, from confusion counts[true, predicted]; none for a class without items.
 

@@ -1,4 +1,4 @@
-"""What a person may set: declared once, with its rule and its meaning, and checked by one function.
+"""What a person may set: declared once, with its limit and its meaning, and checked by one function.
 
     @dataclass(frozen=True)
     class Options:
@@ -21,7 +21,7 @@ from randpath.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Rule:
+class Limit:
     """A condition on a value beyond its type, and its words after "a number" or "a list"."""
 
     words: str
@@ -29,30 +29,30 @@ class Rule:
     whole: bool = False  # the words say all: they stand instead of those of the type
 
 
-def at_least(least: float) -> Rule:
-    return Rule(f"of at least {least:g}", lambda value: value >= least)
+def at_least(least: float) -> Limit:
+    return Limit(f"of at least {least:g}", lambda value: value >= least)
 
 
-def at_most(most: float) -> Rule:
-    return Rule(f"of at most {most:,}", lambda value: value <= most)
+def at_most(most: float) -> Limit:
+    return Limit(f"of at most {most:,}", lambda value: value <= most)
 
 
-def above(least: float) -> Rule:
-    return Rule(f"above {least:g}", lambda value: value > least)
+def above(least: float) -> Limit:
+    return Limit(f"above {least:g}", lambda value: value > least)
 
 
-def between(least: float, most: float) -> Rule:
-    return Rule(f"from {least:g} to {most:,g}", lambda value: least <= value <= most)
+def between(least: float, most: float) -> Limit:
+    return Limit(f"from {least:g} to {most:,g}", lambda value: least <= value <= most)
 
 
-def that_is(words: str, holds: Callable[[Any], bool]) -> Rule:
-    """A rule of its own, with words that stand for the type too."""
-    return Rule(words, holds, whole=True)
+def that_is(words: str, holds: Callable[[Any], bool]) -> Limit:
+    """A limit of its own, with words that stand for the type too."""
+    return Limit(words, holds, whole=True)
 
 
-def each(rule: Rule) -> Rule:
-    """The rule for every item of a list."""
-    return Rule(rule.words, lambda values: all(map(rule.holds, values)))
+def each(limit: Limit) -> Limit:
+    """The limit for every item of a list."""
+    return Limit(limit.words, lambda values: all(map(limit.holds, values)))
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,20 @@ class Declared:
 
     name: str
     kind: Any  # its type
-    rules: tuple[Rule, ...]
+    limits: tuple[Limit, ...]
     meaning: str
     default: Any  # MISSING where one must be given
 
     def accepts(self, value: Any) -> bool:
-        """Whether a value has the type and, unless it is None, keeps the rules."""
-        return _fits(value, self.kind) and (value is None or all(rule.holds(value) for rule in self.rules))
+        """Whether a value has the type and, unless it is None, keeps the limits."""
+        return _fits(value, self.kind) and (value is None or all(limit.holds(value) for limit in self.limits))
 
     def wanted(self) -> str:
         """What is accepted, in words."""
-        if whole := [rule.words for rule in self.rules if rule.whole]:
+        if whole := [limit.words for limit in self.limits if limit.whole]:
             return whole[0]
         main, *others = _words(self.kind)
-        return " or ".join([" ".join([main, " and ".join(rule.words for rule in self.rules)]).strip(), *others])
+        return " or ".join([" ".join([main, " and ".join(limit.words for limit in self.limits)]).strip(), *others])
 
 
 @cache
@@ -92,15 +92,15 @@ def declared(kind: Any) -> dict[str, Declared]:
     for f in fields(kind):
         if get_origin(hints[f.name]) is Annotated:
             inner, *extras = get_args(hints[f.name])
-            rules = tuple(extra for extra in extras if isinstance(extra, Rule))
+            limits = tuple(extra for extra in extras if isinstance(extra, Limit))
             meaning = next((extra for extra in extras if isinstance(extra, str)), "")
             default = f.default if f.default_factory is MISSING else f.default_factory()
-            found[f.name] = Declared(f.name, inner, rules, meaning, default)
+            found[f.name] = Declared(f.name, inner, limits, meaning, default)
     return found
 
 
 def check(instance: Any, prefix: str = "") -> None:
-    """Refuse a value of the wrong type or against its rule, with the setting's name, what it takes and what it got."""
+    """Refuse a value of the wrong type or against its limit, with the setting's name, what it takes and what it got."""
     for name, setting in declared(type(instance)).items():  # type: ignore[arg-type]
         if not setting.accepts(getattr(instance, name)):
             raise UsageError(f"{prefix}{name} must be {setting.wanted()}; got {getattr(instance, name)!r}")

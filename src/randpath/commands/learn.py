@@ -101,7 +101,7 @@ def _learn(
 ) -> int:
     """One call as one transaction, by the one writer."""
     _refuse_foreign(model, folder)
-    with lock(model), Stop() as stop, _kept(model):
+    with lock(model), Stop() as stop, _says_unchanged(model):
         checkpoint.need_space(model, 20_000_000)
         base, old = open_model(model, device) if versions.is_model(model) else (0, None)
         network = chosen(model, old, folder, start)
@@ -240,7 +240,7 @@ def _undo(model: Path) -> str:
 
 
 @contextmanager
-def _kept(model: Path) -> Iterator[None]:
+def _says_unchanged(model: Path) -> Iterator[None]:
     """Whatever goes wrong, the message says that the model is as it was."""
     try:
         yield

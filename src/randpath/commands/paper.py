@@ -11,7 +11,7 @@ from randpath.errors import Changed, RandpathError, UsageError
 
 if TYPE_CHECKING:
     from randpath.paper.items import Item
-    from randpath.paper.run import Trial
+    from randpath.paper.run import PlannedRun
 
 
 def paper(
@@ -53,14 +53,14 @@ def paper(
 def _list(folder: pathlib.Path, scale: Literal["small", "full"]) -> int:
     """Each item, its cost and how many of its runs are there."""
     from randpath.paper.items import ITEMS
-    from randpath.paper.run import trials
+    from randpath.paper.run import planned_runs
 
     table = Table(box=None, header_style="bold")
     for name in ("item", "place", "what", "CPU minutes", "runs"):
         table.add_column(name, justify="right" if name == "CPU minutes" else "left")
     for one in ITEMS:
-        found = trials(one, scale, folder)
-        done = sum(trial.state == "done" for trial in found)
+        found = planned_runs(one, scale, folder)
+        done = sum(planned.state == "done" for planned in found)
         cost = (f"{one.minutes:.0f}" if one.minutes else "-") if scale == "small" else "for GPUs"
         state = f"{done} of {len(found)} done" if found else f"none at scale {scale}"
         table.add_row(one.name, one.place, one.title, cost, state)
@@ -88,8 +88,8 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
 
     item = run.item_of(name)
     print(f"{item.title} ({item.place}), {scale} scale\n  the paper: {item.claim}\n  the rule: {item.rule.words}")
-    planned = run.trials(item, scale, folder)
-    if not planned:
+    wanted = run.planned_runs(item, scale, folder)
+    if not wanted:
         raise UsageError(
             f"{name} has no runs at scale {scale}: it needs {item.needs}", next=f"randpath paper {name} --scale full"
         )
@@ -97,15 +97,15 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
         print(f"  left out, because these methods are not there: {', '.join(absent)}")
     known = run.recorded(pathlib.Path(), item, scale)
     have = {(r["arm"], r["seed"]) for r in known}
-    asked = set(seeds.split(",")) if seeds else {str(trial.seed) for trial in planned}
-    if unknown := asked - {str(trial.seed) for trial in planned}:
+    asked = set(seeds.split(",")) if seeds else {str(planned.seed) for planned in wanted}
+    if unknown := asked - {str(planned.seed) for planned in wanted}:
         raise UsageError(f"{name} has no seed {', '.join(sorted(unknown))}; it has {', '.join(map(str, item.seeds))}")
-    missing = [trial for trial in planned if str(trial.seed) in asked and (trial.arm, trial.seed) not in have]
-    for trial in missing:
-        code = _run(trial, item)
+    missing = [planned for planned in wanted if str(planned.seed) in asked and (planned.arm, planned.seed) not in have]
+    for planned in missing:
+        code = _run(planned, item)
         if code:
             return code
-    results = known + [run.measure(trial, item, scale) for trial in missing if trial.state == "done"]
+    results = known + [run.measure(planned, item, scale) for planned in missing if planned.state == "done"]
     if not results:
         raise UsageError(f"no run of {name} could be finished", next="randpath paper")
     table = Table(box=None, header_style="bold")
@@ -124,20 +124,20 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
     return 0
 
 
-def _run(trial: "Trial", item: "Item") -> int:
+def _run(planned: "PlannedRun", item: "Item") -> int:
     """Run what is missing, go on with what was interrupted; an arm that cannot be run is named and left out."""
     from randpath.commands.bench import bench, resume
 
-    state = trial.state
+    state = planned.state
     if state == "done":
         return 0
-    print(f"{trial.arm}, seed {trial.seed}: {trial.command}")
+    print(f"{planned.arm}, seed {planned.seed}: {planned.command}")
     try:
         if state == "unfinished":
-            return resume(trial.directory)
+            return resume(planned.directory)
         return bench(
-            trial.recipe, variant=trial.variant, method=trial.method, seed=trial.seed, out=trial.directory,
-            set_=trial.settings,
+            planned.recipe, variant=planned.variant, method=planned.method, seed=planned.seed, out=planned.directory,
+            set_=planned.settings,
         )  # fmt: skip
     except Changed:  # the arm can be run, but not as it was begun
         raise

@@ -26,7 +26,7 @@ def table(*runs: pathlib.Path) -> int:
         rows.append([
             method, variant, changed, str(len(same)),
             percent([r["accuracy"][-1] for r in same]), percent([r["average"] for r in same]),
-            percent(forgotten) if forgotten else "-", f"{mean([r['megabytes'] for r in same]):.1f}",
+            percent(forgotten), f"{mean([r['megabytes'] for r in same]):.1f}",
             f"{mean(cost):.0f}" if cost else "-", *[own(same)] * measured,
         ])  # fmt: skip
     print(aligned(rows))
@@ -101,8 +101,7 @@ def mean(values: list[float]) -> float:
 
 def percent(values: list[float]) -> str:
     """
-    >>> percent([0.5]), percent([0.5, 0.6])
-    ('50.00', '55.00 ± 7.07')
+    >>> percent([0.5]), percent([0.5, 0.6]), percent([])
+    ('50.00', '55.00 ± 7.07', '-')
     """
-    mean, deviation = metrics.mean_and_deviation(values)
-    return f"{100 * mean:.2f}" if deviation is None else f"{100 * mean:.2f} ± {100 * deviation:.2f}"
+    return metrics.spread([100 * value for value in values])

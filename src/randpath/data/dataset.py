@@ -40,11 +40,11 @@ class Dataset(Protocol):
     def take(self, indices: Index, labels: Index | None = None) -> "Dataset":
         """The items at `indices`, under new labels if these are given."""
 
-    def kept(self) -> "Dataset":
+    def self_contained(self) -> "Dataset":
         """A self-contained copy: file-backed items become bytes, so the source folder may be deleted."""
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """What a model directory stores of `kept()`; `stored` is the way back."""
+        """What a model directory stores of `self_contained()`; `stored` is the way back."""
 
 
 def _whole(labels: np.ndarray) -> Index:
@@ -93,7 +93,7 @@ class Arrays:
     def take(self, indices: Index, labels: Index | None = None) -> "Arrays":
         return Arrays(self.items[indices], self._labels[indices] if labels is None else labels)
 
-    def kept(self) -> "Arrays":
+    def self_contained(self) -> "Arrays":
         return self
 
     def tensors(self) -> dict[str, np.ndarray]:
@@ -207,7 +207,7 @@ class Files:
         part._labels = _whole(self._labels[indices] if labels is None else labels)
         return part
 
-    def kept(self) -> "Files":
+    def self_contained(self) -> "Files":
         """With the bytes of every file, or a lossless PNG of what it decodes to if that is shorter: the same pixels."""
         return Files([self._bytes(int(row)) for row in self._rows], self._labels, self._shape)
 
@@ -224,7 +224,7 @@ class Files:
                 self._pixels.items[row], self._pixels.ready[row] = decoded, True
 
     def tensors(self) -> dict[str, np.ndarray]:
-        items = [item for item in map(self.kept().item, range(len(self))) if isinstance(item, bytes)]
+        items = [item for item in map(self.self_contained().item, range(len(self))) if isinstance(item, bytes)]
         return {
             "blob": np.frombuffer(bytearray().join(items), np.uint8),  # of a bytearray: torch wants it writable
             "lengths": np.array([len(item) for item in items], np.int64),
@@ -305,9 +305,9 @@ class Joined:
             [part.take(indices[place == p] - self.starts[p], chosen[place == p]) for p, part in enumerate(self.parts)]
         )
 
-    def kept(self) -> Dataset:
+    def self_contained(self) -> Dataset:
         """One dataset; if only some parts are arrays, these become PNG files too."""
-        parts = [part.kept() for part in self.parts]
+        parts = [part.self_contained() for part in self.parts]
         if all(isinstance(part, Arrays) for part in parts):
             return Arrays(np.concatenate([part.tensors()["items"] for part in parts]), self._labels)
         items: list[Path | bytes] = []
@@ -320,7 +320,7 @@ class Joined:
         return Files(items, self._labels, (h, w, c))
 
     def tensors(self) -> dict[str, np.ndarray]:
-        return self.kept().tensors()
+        return self.self_contained().tensors()
 
 
 def stored(tensors: Mapping[str, np.ndarray]) -> Dataset:

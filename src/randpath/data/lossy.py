@@ -45,6 +45,6 @@ def item_sizes(data: Dataset) -> list[int]:
     if isinstance(data, Joined):
         return [size for part in data.parts for size in item_sizes(part)]
     if isinstance(data, Files):
-        return [len(item) for item in map(data.kept().item, range(len(data))) if isinstance(item, bytes)]
+        return [len(item) for item in map(data.self_contained().item, range(len(data))) if isinstance(item, bytes)]
     assert isinstance(data, Arrays)
     return [data.items[0].nbytes] * len(data) if len(data) else []

@@ -212,7 +212,7 @@ class Memory:
 
     @staticmethod
     def _shrunk(part: dict[int, Dataset], classes: list[int], shares: list[int]) -> dict[int, Dataset]:
-        return {c: part[c].take(np.arange(n)).kept() for c, n in zip(classes, shares) if n}
+        return {c: part[c].take(np.arange(n)).self_contained() for c, n in zip(classes, shares) if n}
 
     def exemplars(self) -> list[Dataset]:
         """All images, class by class: what mu_sat is measured on."""

@@ -26,12 +26,12 @@ from randpath.network.layers import PathNetwork
 from randpath.network.path import Path
 from randpath.settings import check
 
-Kept = dict[str, dict[str, Tensor]]  # tensors by file
+Carried = dict[str, dict[str, Tensor]]  # tensors by file
 
 
 @dataclass(eq=False)
 class Plain:
-    """A network with one module per layer and no attention (an ordinary ResNet or MLP), a memory, and what is kept."""
+    """A network of one module per layer without attention (a ResNet or MLP), a memory, and what it carries along."""
 
     cumulative: ClassVar[bool] = False
     replays: ClassVar[bool] = False  # whether it keeps exemplars, within the memory's budget
@@ -53,7 +53,7 @@ class Plain:
         self.path = Path.full(self.net.L, 1)
         self.memory = Memory(self.setting.budget if self.replays else 0)
         self.k: int | None = 0  # none: a state of release 0.1 was loaded, which does not tell
-        self.kept: Kept = {}  # e.g. the importance of each parameter
+        self.carried: Carried = {}  # e.g. the importance of each parameter
 
     # ---- one task
 
@@ -109,13 +109,13 @@ class Plain:
         epochs: list[dict[str, Any]],
         *,
         memory: Memory | None = None,
-        kept: Kept | None = None,
+        carried: Carried | None = None,
         trained: int | None = None,  # parameters; none: all
     ) -> Learned:
         """Take over what was trained: all at once, after everything that could fail."""
         self.net, self.k = net, task.k
         self.memory = self.memory if memory is None else memory
-        self.kept = self.kept if kept is None else kept
+        self.carried = self.carried if carried is None else carried
         size = net.num_parameters(self.path)
         notes = [NO_REPLAY] if self.replays and not self.setting.budget and task.k == 1 else []
         notes += [self.warning] if self.warning and task.k == 1 else []
@@ -140,7 +140,7 @@ class Plain:
         return fold(self.net, self.path)
 
     def state_dict(self) -> State:
-        tensors = {"weights": dict(self.net.state_dict()), **self.memory.tensors(), **self.kept}
+        tensors = {"weights": dict(self.net.state_dict()), **self.memory.tensors(), **self.carried}
         return State(tensors, {"k": self.k})
 
     def load_state_dict(self, state: State) -> None:
@@ -149,15 +149,15 @@ class Plain:
         self.memory.load(state.tensors)
         own = {"weights", "memory_train", "memory_val"}
         params = {name: p.detach() for name, p in self.net.named_parameters()}
-        self.kept = {
+        self.carried = {
             file: grown(tensors, params) if set(tensors) <= set(params) else dict(tensors)
             for file, tensors in state.tensors.items()
             if file not in own
         }
 
 
-def grown(kept: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is kept for each parameter, with zeros where the parameter has grown since; in its memory format.
+def grown(carried: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is carried for each parameter, with zeros where the parameter has grown since; in its memory format.
 
     A tensor that came from a file has lost that format, and would be added up in another order.
 
@@ -165,7 +165,7 @@ def grown(kept: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str,
     [[1.0, 1.0], [0.0, 0.0]]
     """
     found = {}
-    for name, old in kept.items():
+    for name, old in carried.items():
         found[name] = torch.zeros_like(params[name], dtype=old.dtype)
         found[name][tuple(slice(n) for n in old.shape)] = old.to(params[name].device)
     return found

@@ -17,7 +17,7 @@ from randpath.learning.method import Setting, Work
 from randpath.learning.objective import cross_entropy, distillation
 from randpath.learning.train import Key, Terms, Training, fit, predict
 from randpath.metrics import mean_class_accuracy
-from randpath.network.layers import Start
+from randpath.network.layers import ModuleStart
 from randpath.network.path import Path
 
 
@@ -31,7 +31,7 @@ class Job:
     P_fixed: Path
     P_before: Path  # the inference path of `weights`
     P_last: Path  # the path trained last
-    start: Start  # what a new module begins from
+    start: ModuleStart  # what a new module begins from
     num_classes: int
     data: Dataset  # the task's images and the memory's
     val: Dataset

@@ -42,15 +42,15 @@ class DGR(Plain):
         net = self.begin(task)
         generator, lines = self._train_generator(task, work.part(0, 2))
         lines += self._train_network(net, task, work.part(1, 2))
-        kept = {"generator": {name: p.detach().clone() for name, p in generator.state_dict().items()}}
-        return self.commit(task, net, lines, kept=kept)
+        carried = {"generator": {name: p.detach().clone() for name, p in generator.state_dict().items()}}
+        return self.commit(task, net, lines, carried=carried)
 
     def _generator(self) -> VAE:
         """The generator as it stands after the previous task."""
         h, w, c = self.setting.backbone.shape
         vae = seeded(lambda: VAE((h, w, c), self.hidden, self.latent), self.setting.seed, "vae")
         with torch.no_grad():
-            for name, tensor in self.kept.get("generator", {}).items():
+            for name, tensor in self.carried.get("generator", {}).items():
                 vae.get_parameter(name).copy_(tensor)
         return vae.to(self.setting.device)
 

@@ -36,20 +36,22 @@ class EWC(Plain):
     def learn(self, task: Task, work: Work) -> Learned:
         s, net = self.setting, self.begin(task)
         params = dict(net.named_parameters())
-        kept = {file: grown(tensors, params) for file, tensors in self.kept.items()}
+        carried = {file: grown(tensors, params) for file, tensors in self.carried.items()}
 
         def loss(x: Tensor, y: Tensor, step: int) -> Terms:
             terms = {"ce": (1.0, cross_entropy(net(x), y, smoothing=s.training.smoothing))}
-            if kept:
-                old = [penalty(params, kept[_file(t, "theta")], kept[_file(t, "fisher")]) for t in range(1, task.k)]
+            if carried:
+                old = [
+                    penalty(params, carried[_file(t, "theta")], carried[_file(t, "fisher")]) for t in range(1, task.k)
+                ]
                 terms["ewc"] = (self.strength / 2, torch.stack(old).sum())
             return terms
 
         epochs = self.fit(net, task, task.train, work, loss)
         images = sample(task.train, s.augment, s.device, self.fisher_images, s.seed, "fisher", task.k)
-        kept[_file(task.k, "fisher")] = fisher(net, images, task.num_classes, self.fisher_labels)
-        kept[_file(task.k, "theta")] = values(net)
-        return self.commit(task, net, epochs, kept=kept)
+        carried[_file(task.k, "fisher")] = fisher(net, images, task.num_classes, self.fisher_labels)
+        carried[_file(task.k, "theta")] = values(net)
+        return self.commit(task, net, epochs, carried=carried)
 
 
 def _file(k: int, what: str) -> str:

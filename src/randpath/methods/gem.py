@@ -38,7 +38,7 @@ class GEM(Plain):
     def learn(self, task: Task, work: Work) -> Learned:
         s, net = self.setting, self.begin(task)
         params = list(net.parameters())
-        stops = self.kept["tasks"]["stops"].tolist() if self.kept else []  # where the classes of each old task end
+        stops = self.carried["tasks"]["stops"].tolist() if self.carried else []  # where old tasks end
         old = self._exemplars_by_task(stops)
         constraints: list[Tensor] = []
 
@@ -54,8 +54,8 @@ class GEM(Plain):
                     p.grad = part.view_as(p).clone(memory_format=torch.preserve_format)
 
         epochs = self.fit(net, task, task.train, work, loss, after_backward=turn)
-        kept = {"tasks": {"stops": torch.tensor([*stops, task.num_classes])}}
-        return self.commit(task, net, epochs, memory=self.remember(task, net), kept=kept)
+        carried = {"tasks": {"stops": torch.tensor([*stops, task.num_classes])}}
+        return self.commit(task, net, epochs, memory=self.remember(task, net), carried=carried)
 
     def _exemplars_by_task(self, stops: list[int]) -> list[Dataset]:
         by_task = [

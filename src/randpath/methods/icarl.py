@@ -63,7 +63,7 @@ class ICaRL(Plain):
 
         epochs = self.fit(net, task, self.replayed(task), work, loss)
         memory = self.remember(task, net, herding=True)
-        return self.commit(task, net, epochs, memory=memory, kept={"means": {"means": self._means(net, memory)}})
+        return self.commit(task, net, epochs, memory=memory, carried={"means": {"means": self._means(net, memory)}})
 
     def _means(self, net: PathNetwork, memory: Memory) -> Tensor:
         """mu_c of every class, from the exemplars that train."""
@@ -76,7 +76,7 @@ class ICaRL(Plain):
         return torch.stack([mean(memory.train[c]) for c in sorted(memory.train)])
 
     def inference(self) -> nn.Module:
-        return NearestMean(fold(self.net, self.path), self.kept["means"]["means"]).to(self.setting.device)
+        return NearestMean(fold(self.net, self.path), self.carried["means"]["means"]).to(self.setting.device)
 
     def metrics(self, accuracy: Callable[[nn.Module], float]) -> dict[str, float]:
         """Of the network's own outputs and of the nearest mean of exemplars, which is the method's answer."""

@@ -33,7 +33,7 @@ class MAS(Plain):
     def learn(self, task: Task, work: Work) -> Learned:
         s, net = self.setting, self.begin(task)
         params = dict(net.named_parameters())
-        old = {file: grown(tensors, params) for file, tensors in self.kept.items()}
+        old = {file: grown(tensors, params) for file, tensors in self.carried.items()}
 
         def loss(x: Tensor, y: Tensor, step: int) -> Terms:
             terms = {"ce": (1.0, cross_entropy(net(x), y, smoothing=s.training.smoothing))}
@@ -46,4 +46,4 @@ class MAS(Plain):
         omega = sensitivity(net, images)
         if old:
             omega = {name: old["omega"][name] + omega[name] for name in omega}
-        return self.commit(task, net, epochs, kept={"omega": omega, "theta": values(net)})
+        return self.commit(task, net, epochs, carried={"omega": omega, "theta": values(net)})

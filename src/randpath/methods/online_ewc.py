@@ -32,7 +32,7 @@ class OnlineEWC(Plain):
     def learn(self, task: Task, work: Work) -> Learned:
         s, net = self.setting, self.begin(task)
         params = dict(net.named_parameters())
-        old = {file: grown(tensors, params) for file, tensors in self.kept.items()}
+        old = {file: grown(tensors, params) for file, tensors in self.carried.items()}
 
         def loss(x: Tensor, y: Tensor, step: int) -> Terms:
             terms = {"ce": (1.0, cross_entropy(net(x), y, smoothing=s.training.smoothing))}
@@ -45,4 +45,4 @@ class OnlineEWC(Plain):
         F = fisher(net, images, task.num_classes, self.fisher_labels)
         if old:
             F = {name: self.decay * old["fisher"][name] + F[name] for name in F}
-        return self.commit(task, net, epochs, kept={"fisher": F, "theta": values(net)})
+        return self.commit(task, net, epochs, carried={"fisher": F, "theta": values(net)})

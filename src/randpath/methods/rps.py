@@ -21,7 +21,7 @@ from randpath.learning.selection import Job, Trial, best, random_search
 from randpath.learning.tournament import tournament
 from randpath.learning.whitening import fit_stem
 from randpath.network.fold import Folded, fold
-from randpath.network.layers import PathNetwork, Start
+from randpath.network.layers import ModuleStart, PathNetwork
 from randpath.network.path import Path, candidates, last_layers
 from randpath.settings import above, at_least, check
 
@@ -72,7 +72,7 @@ class RPS:
     controller: Annotated[Literal["switch", "ratio"], "phi of the paper, or by old / new classes (ours)"] = "switch"
     temperature: Annotated[float, above(0), "t_e of the distillation"] = 2.0
     balanced: Annotated[bool, "balanced softmax in L_ce (ours)"] = False
-    start: Annotated[Start, "what a new module begins from; copy and zero are ours"] = "fresh"
+    start: Annotated[ModuleStart, "what a new module begins from; copy and zero are ours"] = "fresh"
     search: Annotated[Literal["random", "tournament"], "N random paths, or a genetic choice among N (PathNet's)"] = (
         "random"
     )

@@ -76,7 +76,7 @@ class RtF(Plain):
 
         epochs = self.fit(model, task, task.train, work, loss)
         own = {name: t.detach().clone() for name, t in model.state_dict().items() if not name.startswith("net.")}
-        return self.commit(task, net, epochs, kept={"generator": own})
+        return self.commit(task, net, epochs, carried={"generator": own})
 
     def _feedback(self, net: PathNetwork) -> Feedback:
         """Around `net`, the generator as it stands after the previous task."""
@@ -84,6 +84,6 @@ class RtF(Plain):
         h, w, c = s.backbone.shape
         model = seeded(lambda: Feedback(net, (h, w, c), self.hidden, self.latent), s.seed, "feedback")
         with torch.no_grad():
-            for name, tensor in self.kept.get("generator", {}).items():
+            for name, tensor in self.carried.get("generator", {}).items():
                 model.get_parameter(name).copy_(tensor)
         return model.to(s.device)

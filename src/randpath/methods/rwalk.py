@@ -13,7 +13,7 @@ from randpath.data.stream import Task
 from randpath.learning.importance import Named, fisher, path_integral, penalty, values
 from randpath.learning.method import Learned, Work, forgets
 from randpath.learning.objective import cross_entropy
-from randpath.learning.plain import Kept, Plain, grown
+from randpath.learning.plain import Carried, Plain, grown
 from randpath.learning.train import Terms
 from randpath.network.layers import PathNetwork
 from randpath.settings import above, at_least, between
@@ -39,7 +39,7 @@ class RWalk(Plain):
     def learn(self, task: Task, work: Work) -> Learned:
         s, net = self.setting, self.begin(task)
         params = dict(net.named_parameters())
-        old = {file: grown(tensors, params) for file, tensors in self.kept.items()}
+        old = {file: grown(tensors, params) for file, tensors in self.carried.items()}
         importance = _importance(old) if old else {}
         extra = self._begun(net, old)
         dL, g = {name: extra[f"dL.{name}"] for name in params}, {}
@@ -75,9 +75,9 @@ class RWalk(Plain):
         score = {name: extra[f"score.{name}"] for name in params}
         if old:
             score = {name: (old["score"][name] + score[name]) / 2 for name in score}
-        return self.commit(task, net, epochs, kept={"fisher": F, "score": score, "theta": values(net)})
+        return self.commit(task, net, epochs, carried={"fisher": F, "score": score, "theta": values(net)})
 
-    def _begun(self, net: PathNetwork, old: Kept) -> Named:
+    def _begun(self, net: PathNetwork, old: Carried) -> Named:
         """F goes on from the old tasks'; score and dL begin at nothing, the distance at where the parameters are."""
         extra: Named = {}
         for name, p in net.named_parameters():
@@ -97,10 +97,10 @@ class RWalk(Plain):
             start.copy_(p)
 
 
-def _importance(kept: Kept) -> Named:
+def _importance(carried: Carried) -> Named:
     """F + s, each divided by its largest value over all parameters."""
-    largest = {what: max(float(t.max()) for t in kept[what].values()) or 1.0 for what in ("fisher", "score")}
+    largest = {what: max(float(t.max()) for t in carried[what].values()) or 1.0 for what in ("fisher", "score")}
     return {
-        name: kept["fisher"][name] / largest["fisher"] + kept["score"][name] / largest["score"]
-        for name in kept["fisher"]
+        name: carried["fisher"][name] / largest["fisher"] + carried["score"][name] / largest["score"]
+        for name in carried["fisher"]
     }

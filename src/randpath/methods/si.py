@@ -35,7 +35,7 @@ class SI(Plain):
     def learn(self, task: Task, work: Work) -> Learned:
         s, net = self.setting, self.begin(task)
         params = dict(net.named_parameters())
-        old = {file: grown(tensors, params) for file, tensors in self.kept.items()}
+        old = {file: grown(tensors, params) for file, tensors in self.carried.items()}
         start = values(net)
         omega = {name: torch.zeros_like(p, requires_grad=False) for name, p in params.items()}
         g: Named = {}
@@ -66,4 +66,4 @@ class SI(Plain):
             if old:
                 omega[name] += old["omega"][name]
             omega[name].clamp_(min=0)  # a negative weight would reward moving away without end
-        return self.commit(task, net, epochs, kept={"omega": omega, "theta": now})
+        return self.commit(task, net, epochs, carried={"omega": omega, "theta": now})

@@ -32,7 +32,7 @@ from randpath.model.calibration import Novelty
 from randpath.model.comparing import compared
 from randpath.model.doubles import refuse_nothing_to_train_on, without_doubles
 from randpath.model.sizing import Plan
-from randpath.model.start import Named, kept
+from randpath.model.start import Named, kept_start
 from randpath.model.stored import (
     FORMAT,
     NUMBERS,
@@ -243,7 +243,7 @@ class Model:
     def start(self) -> Start:
         """The network in front, opened when it is first needed."""
         if self._start is None:
-            self._start = kept(*self.start_place())
+            self._start = kept_start(*self.start_place())
         return self._start
 
     def start_place(self) -> tuple[pathlib.Path, Named]:

@@ -49,7 +49,7 @@ def keep(directory: Path, data: bytes) -> None:
         checkpoint.replace_file(file, data)
 
 
-def kept(directory: Path, start: Named) -> Start:
+def kept_start(directory: Path, start: Named) -> Start:
     """The start of a model, once every byte of its file is checked."""
     return open_start(kept_file(directory, start), start.name)
 

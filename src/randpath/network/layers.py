@@ -13,7 +13,7 @@ from randpath.network.stem import Whitening
 
 Attention = Literal["peak", "mean", "conv", "channel", "none"]
 Join = Literal["sum", "concat"]
-Start = Literal["fresh", "copy", "zero"]
+ModuleStart = Literal["fresh", "copy", "zero"]
 
 
 class PathAttention(nn.Module):
@@ -167,7 +167,7 @@ class PathNetwork(nn.Module):
         self.head.grow(num_classes)
 
     @torch.no_grad()
-    def open(self, path: Path, before: Path, last: Path, start: Start) -> None:
+    def open(self, path: Path, before: Path, last: Path, start: ModuleStart) -> None:
         """Begin the modules that `path` turns on and `before` had not; the network on `before` stays as it was.
 
         fresh: as they were drawn. copy: with the weights of the module of `last`, the path trained last, in the same

@@ -12,14 +12,14 @@ from randpath.bench.begin import FREE
 from randpath.errors import UsageError
 from randpath.methods import METHODS
 from randpath.paper.items import ITEMS, Item, Scale
-from randpath.report.charts import kept_epochs
+from randpath.report.charts import winning_epochs
 from randpath.report.reading import is_run, read_run
 from randpath.report.record import Result, result_of, results_of
 from randpath.storage import checkpoint
 
 
 @dataclass(frozen=True)
-class Trial:
+class PlannedRun:
     """One run of an arm."""
 
     arm: str
@@ -52,7 +52,7 @@ def item_of(name: str) -> Item:
     )
 
 
-def trials(item: Item, scale: Scale, folder: pathlib.Path) -> list[Trial]:
+def planned_runs(item: Item, scale: Scale, folder: pathlib.Path) -> list[PlannedRun]:
     """All runs of an item, those of methods that are not there yet left out."""
     found = []
     for arm, arguments in (item.small if scale == "small" else item.full).items():
@@ -64,9 +64,9 @@ def trials(item: Item, scale: Scale, folder: pathlib.Path) -> list[Trial]:
             method = options.get("--method", "rps")
             variant: Literal["tuned", "paper"] = "paper" if options.get("--variant") == "paper" else "tuned"
             if method in METHODS:
-                trial = Trial(arm, recipe, variant, method, settings, seed, folder)
-                name = hashlib.sha256(trial.command.encode()).hexdigest()[:12]
-                found.append(replace(trial, directory=folder / f"{recipe}-{method}-{name}"))
+                planned = PlannedRun(arm, recipe, variant, method, settings, seed, folder)
+                name = hashlib.sha256(planned.command.encode()).hexdigest()[:12]
+                found.append(replace(planned, directory=folder / f"{recipe}-{method}-{name}"))
     return found
 
 
@@ -77,19 +77,19 @@ def absent(item: Item, scale: Scale) -> list[str]:
     return list(dict.fromkeys(method for method in named if method not in METHODS))
 
 
-def measure(trial: Trial, item: Item, scale: Scale) -> Result:
+def measure(planned: PlannedRun, item: Item, scale: Scale) -> Result:
     """A finished run as a recorded result, with what the paper's figures show of it."""
-    run = read_run(trial.directory)
-    kept = kept_epochs(run)
+    run = read_run(planned.directory)
+    winning = winning_epochs(run)
     return {
-        **result_of(trial.directory, trial.command),
+        **result_of(planned.directory, planned.command),
         "item": item.name,
         "scale": scale,
-        "arm": trial.arm,
+        "arm": planned.arm,
         "matrix": [line["accuracy_by_task"] for line in run.tasks],
         "parameters_by_task": [line["parameters"] for line in run.tasks],
         "flops_by_task": [line["flops"] for line in run.tasks],
-        "validation": [[line.get("validation") for line in kept.get(k, [])] for k in range(1, len(run.tasks) + 1)],
+        "validation": [[line.get("validation") for line in winning.get(k, [])] for k in range(1, len(run.tasks) + 1)],
     }
 
 
@@ -111,9 +111,9 @@ def recorded(root: pathlib.Path, item: Item, scale: Scale) -> list[Result]:
     results: list[Result] = json.loads(file.read_text()) if file.exists() else []
     own = {(r["arm"], r["seed"]) for r in results}
     if item.picture == "accuracy":  # the other pictures show what only the item's own records hold
-        for trial in trials(item, scale, root):
-            if (trial.arm, trial.seed) not in own and (other := elsewhere(root, trial)) is not None:
-                results.append({**other, "arm": trial.arm})
+        for planned in planned_runs(item, scale, root):
+            if (planned.arm, planned.seed) not in own and (other := elsewhere(root, planned)) is not None:
+                results.append({**other, "arm": planned.arm})
     order = list(item.small if scale == "small" else item.full)
     return sorted(results, key=lambda r: (order.index(r["arm"]) if r["arm"] in order else len(order), r["seed"]))
 
@@ -125,15 +125,15 @@ def sources(root: pathlib.Path, item: Item, scale: Scale) -> list[pathlib.Path]:
     return [own] * own.exists() + [root / "docs" / "results" / f"{name}.json" for name in names]
 
 
-def elsewhere(root: pathlib.Path, trial: Trial) -> Result | None:
+def elsewhere(root: pathlib.Path, planned: PlannedRun) -> Result | None:
     """A result that was recorded of the same command, but for settings that cannot change it."""
-    for result in results_of(root / "docs" / "results", trial.recipe):
+    for result in results_of(root / "docs" / "results", planned.recipe):
         words = shlex.split(result["command"])
         options = dict(zip(words[3::2], words[4::2]))
         settings = {v for w, v in zip(words, words[1:]) if w == "--set" and v.partition("=")[0] not in FREE}
         if (options.get("--variant"), options.get("--method"), options.get("--seed")) == (
-            trial.variant, trial.method, str(trial.seed),
-        ) and settings == set(trial.settings):  # fmt: skip
+            planned.variant, planned.method, str(planned.seed),
+        ) and settings == set(planned.settings):  # fmt: skip
             return result
     return None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from randpath import metrics
 from randpath.paper.items import ITEMS, Item, Scale
 from randpath.paper.rules import decide
 from randpath.paper.run import by_arm, recorded, sources
@@ -38,10 +39,8 @@ def table(item: Item, results: Sequence[Result], scale: Scale) -> list[tuple[str
     rows = []
     for arm in item.small if scale == "small" else item.full:
         final = [100 * r["accuracy"][-1] for r in found.get(arm, [])]
-        spread = f" ± {np.std(final, ddof=1):.2f}" if len(final) > 1 else ""
-        ours = f"{np.mean(final):.2f}{spread}" if final else "-"
         published = f"{100 * item.published[arm]:.2f}" if arm in item.published else "-"
-        rows.append((arm, str(len(final)), ours, published))
+        rows.append((arm, str(len(final)), metrics.spread(final), published))
     return rows
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from randpath import metrics
 from randpath.methods import METHODS
 from randpath.report.figures import Series, bars, heat_map, line_chart, path_map, sawtooth
-from randpath.report.reading import Frame, Line, Run
+from randpath.report.reading import Frame, Line, RunFiles
 from randpath.report.svg import Figure, scale
 
 NAMES = {"rps": "Adaptive RPS-Net", "finetune": "fine-tuning", "joint": "joint training", "rehearsal": "rehearsal"}
@@ -39,7 +39,7 @@ def path_maps(frames: Sequence[Frame], num_tasks: int) -> list[Figure]:
     ]
 
 
-def saturation(run: Run) -> Figure | None:
+def saturation(run: RunFiles) -> Figure | None:
     if all(line.get("saturation") is None for line in run.tasks):
         return None
     options, threshold = run.experiment["options"], None
@@ -50,7 +50,7 @@ def saturation(run: Run) -> Figure | None:
     return sawtooth([t["saturation"] for t in run.tasks], [t.get("switched") for t in run.tasks], threshold)
 
 
-def accuracy_matrix(run: Run) -> Figure:
+def accuracy_matrix(run: RunFiles) -> Figure:
     """Row k: the accuracies on tasks 1..k after task k."""
     K = len(run.tasks)
     rows = [[*line["accuracy_by_task"], *[None] * (K - k)] for k, line in enumerate(run.tasks, start=1)]
@@ -60,7 +60,7 @@ def accuracy_matrix(run: Run) -> Figure:
     )
 
 
-def confusions(run: Run) -> tuple[np.ndarray, dict[str, list[int]]] | None:
+def confusions(run: RunFiles) -> tuple[np.ndarray, dict[str, list[int]]] | None:
     """counts[true, predicted] after the last task, and the orders in which it is shown."""
     read = run.predictions(len(run.tasks)) if run.tasks else None
     if read is None:
@@ -91,7 +91,7 @@ def worst_pairs(counts: np.ndarray, most: int = 40) -> list[tuple[int, int, int,
     return found
 
 
-def forgetting(run: Run, classes: dict[int, tuple[float, float]], most: int = 24) -> Figure:
+def forgetting(run: RunFiles, classes: dict[int, tuple[float, float]], most: int = 24) -> Figure:
     """The classes that lost most since their best; `classes` are in that order."""
     worst = list(classes)[:most]
     left_out = f", the {most} that lost most" if len(classes) > most else ""
@@ -101,7 +101,7 @@ def forgetting(run: Run, classes: dict[int, tuple[float, float]], most: int = 24
     )  # fmt: skip
 
 
-def costs(run: Run) -> list[Figure]:
+def costs(run: RunFiles) -> list[Figure]:
     k = [line["k"] for line in run.tasks]
     parameters = [Series("at inference", k, [t["parameters"] for t in run.tasks])]
     if all(t.get("parameters_trained") is not None for t in run.tasks):
@@ -123,7 +123,7 @@ def costs(run: Run) -> list[Figure]:
     return found
 
 
-def winners(run: Run) -> dict[int, int]:
+def winners(run: RunFiles) -> dict[int, int]:
     """The candidate that each task kept: the best at its last epoch, the lowest index of equals."""
     last: dict[int, dict[int, float]] = defaultdict(dict)
     for line in run.epochs:
@@ -132,21 +132,21 @@ def winners(run: Run) -> dict[int, int]:
     return {k: max(sorted(found), key=lambda c: found[c]) for k, found in last.items()}
 
 
-def kept_epochs(run: Run) -> dict[int, list[Line]]:
+def winning_epochs(run: RunFiles) -> dict[int, list[Line]]:
     """The epochs of the candidate that was kept, by task."""
-    kept, winner = defaultdict(list), winners(run)
+    winning, winner = defaultdict(list), winners(run)
     for line in run.epochs:
         if line["candidate"] == winner[line["k"]] and line.get("fit") in (None, "fit"):
-            kept[line["k"]].append(line)
-    return dict(kept)
+            winning[line["k"]].append(line)
+    return dict(winning)
 
 
-def convergence(run: Run) -> Figure | None:
+def convergence(run: RunFiles) -> Figure | None:
     """Validation accuracy over the epochs of each task: forward transfer is a curve that starts high."""
-    kept = kept_epochs(run)
-    if not any(line.get("validation") is not None for lines in kept.values() for line in lines):
+    winning = winning_epochs(run)
+    if not any(line.get("validation") is not None for lines in winning.values() for line in lines):
         return None
-    most = max(kept) - 1
+    most = max(winning) - 1
     series = [
         Series(
             f"task {k}",
@@ -154,7 +154,7 @@ def convergence(run: Run) -> Figure | None:
             [x.get("validation") for x in lines],
             colour=scale(0.15 * most + 0.6 * (k - 1), most or 1),
         )
-        for k, lines in kept.items()
+        for k, lines in winning.items()
     ]
     return line_chart(
         "Convergence of each task", series, "epoch", "validation accuracy", percent=True, y_range=(None, 1.0),
@@ -162,9 +162,9 @@ def convergence(run: Run) -> Figure | None:
     )  # fmt: skip
 
 
-def losses(run: Run) -> list[Figure]:
+def losses(run: RunFiles) -> list[Figure]:
     """L_ce and phi * L_dist over all epochs, and phi."""
-    lines = [line for _, own in sorted(kept_epochs(run).items()) for line in own]
+    lines = [line for _, own in sorted(winning_epochs(run).items()) for line in own]
     if not lines:
         return []
     x = list(range(1, len(lines) + 1))
@@ -185,7 +185,7 @@ def losses(run: Run) -> list[Figure]:
     return found
 
 
-def candidates(run: Run) -> Figure | None:
+def candidates(run: RunFiles) -> Figure | None:
     """The validation accuracy of every candidate of a search, and the one that was kept."""
     final = {(line["k"], line["candidate"]): line.get("validation") for line in run.epochs}
     searched = {k for k, c in final if c > 0}

@@ -11,13 +11,13 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from randpath.report.reading import Run
+from randpath.report.reading import RunFiles
 from randpath.storage import checkpoint
 
 Scalar = tuple[str, int, float]  # tag, step, value
 
 
-def write_events(run: Run) -> Path:
+def write_events(run: RunFiles) -> Path:
     """One file for each task that is done, so that a later call adds to what a watcher has read already."""
     folder = run.directory / "tensorboard"
     for line in run.tasks:
@@ -29,7 +29,7 @@ def write_events(run: Run) -> Path:
     return folder
 
 
-def scalars(run: Run, k: int) -> Iterator[Scalar]:
+def scalars(run: RunFiles, k: int) -> Iterator[Scalar]:
     """What a task measured: over tasks, and over the epochs of each candidate."""
     line = run.tasks[k - 1]
     for name in ("accuracy", "forgetting", "saturation", "parameters", "parameters_trained", "megabytes", "flops"):

@@ -16,7 +16,7 @@ from randpath.errors import as_typed
 from randpath.learning.train import Training
 from randpath.report import charts
 from randpath.report.html import Section, drawn, page, section, strip, tile
-from randpath.report.reading import Frame, Run, class_accuracies, exemplars, frames_of, going_on, run_exemplars
+from randpath.report.reading import Frame, RunFiles, class_accuracies, exemplars, frames_of, going_on, run_exemplars
 from randpath.report.record import Result, results_of
 from randpath.report.svg import number
 from randpath.settings import declared
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PRIVATE = "They are training pictures: whoever gets this page can see them."
 
 
-def run_page(run: Run, recorded: pathlib.Path | None = None, live: str = "") -> str:
+def run_page(run: RunFiles, recorded: pathlib.Path | None = None, live: str = "") -> str:
     """Everything there is to see of one run; beside it what `recorded`, a folder of results, has of its rivals."""
     e = run.experiment
     name = charts.NAMES.get(e["method"], e["method"])
@@ -50,7 +50,7 @@ def run_page(run: Run, recorded: pathlib.Path | None = None, live: str = "") -> 
     )  # fmt: skip
 
 
-def rivals(run: Run, folder: pathlib.Path | None) -> dict[str, list[list[float]]]:
+def rivals(run: RunFiles, folder: pathlib.Path | None) -> dict[str, list[list[float]]]:
     """A_k of recorded runs of fine-tuning and of joint training on the same data, tasks and class order."""
     found: dict[str, list[list[float]]] = defaultdict(list)
     recipe = str(run.experiment["recipe"])
@@ -61,7 +61,7 @@ def rivals(run: Run, folder: pathlib.Path | None) -> dict[str, list[list[float]]
     return {f"{charts.NAMES[m]}, recorded, n = {len(found[m])}": found[m] for m in ("finetune", "joint") if m in found}
 
 
-def _comparable(run: Run, r: Result) -> bool:
+def _comparable(run: RunFiles, r: Result) -> bool:
     """Whether a recorded result has the data, tasks and training of a run."""
     now, then = run.experiment["training"], r.get("experiment", {}).get("training", {})
     defaults = asdict(Training())  # a setting that is newer than a record was at its default
@@ -73,7 +73,7 @@ def _comparable(run: Run, r: Result) -> bool:
     )
 
 
-def _tiles(run: Run) -> list[dict[str, str]]:
+def _tiles(run: RunFiles) -> list[dict[str, str]]:
     if not run.tasks:
         return []
     last, A = run.tasks[-1], run.accuracy
@@ -106,7 +106,7 @@ def _tiles(run: Run) -> list[dict[str, str]]:
     return tiles
 
 
-def _results(run: Run, beside: Mapping[str, list[list[float]]]) -> list[Section]:
+def _results(run: RunFiles, beside: Mapping[str, list[list[float]]]) -> list[Section]:
     if not run.tasks:
         return [section("nothing", "Nothing yet", "No task is finished, so there is nothing to show.")]
     own = charts.NAMES.get(run.experiment["method"], run.experiment["method"])
@@ -157,7 +157,7 @@ def _path_section(frames: Sequence[Frame], num_tasks: int, others: Sequence[Any]
     return section("paths", "The path", note, frames=shown, frames_name="After", figures=drawn(others))
 
 
-def _inside(run: Run) -> list[Section]:
+def _inside(run: RunFiles) -> list[Section]:
     if not run.tasks:
         return []
     training = [charts.convergence(run), *charts.losses(run), charts.candidates(run)]
@@ -171,14 +171,14 @@ def _inside(run: Run) -> list[Section]:
     ]  # fmt: skip
 
 
-def _pictures(run: Run) -> list[Section]:
+def _pictures(run: RunFiles) -> list[Section]:
     found = run_exemplars(run)
     rows = [{"name": run.classes[c], **strip(own)} for c, own in found.items() if c < len(run.classes)]
     title = "Some of the stored pictures"
     return [section("exemplars", title, f"What the memory replays. {PRIVATE}", pictures=rows)] if rows else []
 
 
-def _provenance(run: Run) -> list[Section]:
+def _provenance(run: RunFiles) -> list[Section]:
     rows: list[tuple[str, str, str]] = []
     meanings = {name: s.meaning for name, s in declared(Experiment).items()}
     meanings |= {f"training.{name}": s.meaning for name, s in declared(Training).items()}
@@ -217,11 +217,11 @@ def _text(value: Any) -> str:
     return ", ".join(map(_text, value)) if isinstance(value, list) else "-" if value is None else str(value)
 
 
-def compare_page(runs: Sequence[Run], live: str = "") -> str:
+def compare_page(runs: Sequence[RunFiles], live: str = "") -> str:
     """Several runs: curves with bands over seeds, a table with mean and deviation, what differs in their settings."""
     settings = [flat(run.experiment) for run in runs]
     differ = differences(settings)
-    groups: dict[str, list[Run]] = defaultdict(list)
+    groups: dict[str, list[RunFiles]] = defaultdict(list)
     for run, own in zip(runs, settings):
         naming = differences([other for other in settings if other["method"] == own["method"]])
         changed = [f"{key.rpartition('.')[2]}={_text(own.get(key))}" for key in naming if key != "seed"]
@@ -259,7 +259,7 @@ def differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({str(own.get(key)) for own in settings}) > 1 and key not in FREE]
 
 
-def _row(name: str, runs: Sequence[Run]) -> list[Any]:
+def _row(name: str, runs: Sequence[RunFiles]) -> list[Any]:
     done = [run for run in runs if run.finished]
     if not done:
         return [name, 0, "unfinished", "-", "-", "-", "-"]
@@ -268,21 +268,10 @@ def _row(name: str, runs: Sequence[Run]) -> list[Any]:
     cpu = [run.cpu_seconds() for run in done]
     known = [seconds / 60 for seconds in cpu if seconds is not None]
     return [
-        name, len(done), _spread([100 * run.accuracy[-1] for run in done]),
-        _spread([100 * metrics.average_incremental_accuracy(run.accuracy) for run in done]),
-        _spread([100 * x for x in lost]), f"{parameters:,.0f}", _spread(known),
+        name, len(done), metrics.spread([100 * run.accuracy[-1] for run in done]),
+        metrics.spread([100 * metrics.average_incremental_accuracy(run.accuracy) for run in done]),
+        metrics.spread([100 * x for x in lost]), f"{parameters:,.0f}", metrics.spread(known),
     ]  # fmt: skip
-
-
-def _spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation of a sample.
-
-    >>> _spread([1.0, 3.0]), _spread([2.0]), _spread([])
-    ('2.00 ± 1.41', '2.00', '-')
-    """
-    if not values:
-        return "-"
-    return f"{np.mean(values):.2f}" + (f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else "")
 
 
 def _tasks_of(history: list[dict[str, Any]]) -> list[dict[str, Any]]:

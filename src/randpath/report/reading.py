@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFiles:
     """What lies in a run directory, as far as the run has come."""
 
     directory: pathlib.Path
@@ -88,7 +88,7 @@ def is_run(directory: pathlib.Path) -> bool:
     return (directory / "experiment.json").is_file()
 
 
-def read_run(directory: pathlib.Path) -> Run:
+def read_run(directory: pathlib.Path) -> RunFiles:
     """A run, finished or not; refuses what is none."""
     if not is_run(directory):
         raise UsageError(
@@ -105,7 +105,7 @@ def read_run(directory: pathlib.Path) -> Run:
     known = len(read["metrics"])
     for name in ("epochs", "times"):  # written after metrics.jsonl: a reader may come between
         read[name] = [line for line in read[name] if 1 <= line["k"] <= known]
-    return Run(directory, document, read["metrics"], read["epochs"], read["times"])
+    return RunFiles(directory, document, read["metrics"], read["epochs"], read["times"])
 
 
 def _lines(file: pathlib.Path, tests: tuple[dict[str, sound.Test], dict[str, sound.Test]]) -> list[Line]:
@@ -160,7 +160,7 @@ def frames_of(lines: Sequence[Line]) -> list[Frame]:
     return frames([line["path"] for line in lines], [line.get("switched") for line in lines])
 
 
-def class_accuracies(run: Run) -> dict[int, tuple[float, float]]:
+def class_accuracies(run: RunFiles) -> dict[int, tuple[float, float]]:
     """For each class its best accuracy after an earlier task (the present one for the newest) and its present one.
 
     The class that lost most comes first.
@@ -190,7 +190,7 @@ def exemplars(tensors: Mapping[str, Any], most: int) -> dict[int, list[np.ndarra
     return {c: [*next(iter(data.batches([index])))[0].numpy()] for c, index in chosen.items()}
 
 
-def run_exemplars(run: Run, most: int = 400) -> dict[int, list[np.ndarray]]:
+def run_exemplars(run: RunFiles, most: int = 400) -> dict[int, list[np.ndarray]]:
     """Of the newest checkpoint that can be read."""
     folder = run.directory / "checkpoints"
     for name in reversed(checkpoint.names(folder)):
