@@ -25,8 +25,8 @@ from tests.school import tiny
 pytest.importorskip("onnxruntime", reason="pip install 'randpath[start]'")
 pretrained = pytest.importorskip("randpath.model.pretrained")
 from randpath.data import features  # noqa: E402
+from randpath.learning.anchor import Anchored, Mix, choose, with_items  # noqa: E402
 from randpath.model import start, versions  # noqa: E402
-from randpath.model.anchor import Anchored, Mix, choose, with_items  # noqa: E402
 from randpath.model.model import Model  # noqa: E402
 
 

@@ -25,6 +25,16 @@ def mean_class_accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
     return float(np.mean([np.mean(guess[y == c] == c) for c in np.unique(y)]))
 
 
+def class_weights(labels: np.ndarray) -> np.ndarray:
+    """A weight for each item so that all classes together weigh the same: old classes have few held-out pictures.
+
+    >>> class_weights(np.array([0, 0, 1])).tolist()
+    [0.25, 0.25, 0.5]
+    """
+    counts = np.bincount(labels)
+    return np.asarray(1 / (counts[labels] * np.count_nonzero(counts)))
+
+
 def forgetting(matrix: Sequence[Sequence[float]]) -> float | None:
     """Mean over tasks j < k of (best earlier accuracy - present accuracy) of task j; none with one task.
 

@@ -7,22 +7,14 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax, logsumexp, softmax
 from scipy.stats import rankdata
 
+from randpath.metrics import class_weights
+
 KNOWN_KEPT = 0.95  # of the held-out pictures of known classes are not called unknown
 MOST_ALARMS = 0.10  # of them may be, where that finds more of the classes that were left out
 PRIOR = 0.5  # log T is about 0, give or take this much, as long as nothing was held out
 WEIGHTS = (0.5, 1.0, 2.0, 0.25, 4.0, 0.0)  # of the distance against the confidence; the others need evidence
 FEW = 30  # held-out pictures: below this the calibration error is measured leaving out one at a time
 BINS = 15
-
-
-def class_weights(labels: np.ndarray) -> np.ndarray:
-    """A weight for each item so that all classes together weigh the same: old classes have few held-out pictures.
-
-    >>> class_weights(np.array([0, 0, 1])).tolist()
-    [0.25, 0.25, 0.5]
-    """
-    counts = np.bincount(labels)
-    return np.asarray(1 / (counts[labels] * np.count_nonzero(counts)))
 
 
 def doubt(n: int) -> float:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from randpath.data.dataset import Dataset, Joined, stored
 from randpath.errors import UsageError
+from randpath.learning.anchor import relabelled
 from randpath.learning.train import predict
-from randpath.model.anchor import relabelled
 from randpath.model.model import Model
 from randpath.model.stored import encode_label
 from randpath.names import normal, shown

@@ -20,6 +20,7 @@ from randpath.data.features import Start
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device
 from randpath.errors import Damaged, UsageError
+from randpath.learning.anchor import Anchored, Mix, mixed, with_items
 from randpath.learning.closed import Sums
 from randpath.learning.cost import count_flops, megabytes
 from randpath.learning.memory import Memory
@@ -27,7 +28,6 @@ from randpath.learning.method import Learned, State, Work
 from randpath.learning.train import predict
 from randpath.methods.rps import RPS
 from randpath.model import calibration
-from randpath.model.anchor import Anchored, Mix, mixed, with_items
 from randpath.model.calibration import Novelty
 from randpath.model.comparing import compared
 from randpath.model.doubles import refuse_nothing_to_train_on, without_doubles

@@ -18,7 +18,8 @@ from randpath.network.backbones import BACKBONES, Backbone
 from randpath.settings import above, between, check, each, that_is
 
 STEPS = 600  # that a call trains for, unless there are few or many pictures
-
+START_STEPS = 150  # likewise, behind a start: what its features can tell, the closed-form solution knows before
+START_WIDTH = 96  # and so small a path that its saturation is measured in a moment
 
 SHA256 = that_is("a SHA-256", lambda text: re.fullmatch("[0-9a-f]{64}", text) is not None)
 SHAPE = that_is(
@@ -61,9 +62,15 @@ class Plan:
         >>> plan = Plan((28, 28, 1), (0.5,), (0.5,), "compact", 32)
         >>> [(plan.training(n).epochs, plan.training(n).batch) for n in (60, 1200, 20_000)]
         [(40, 16), (16, 32), (8, 128)]
+        >>> plan = Plan((8,), (0.0,) * 8, (1.0,) * 8, "mlp", 96, start="0" * 64, start_name="lite0")
+        >>> [(plan.training(n).epochs, plan.training(n).batch) for n in (60, 1200, 20_000)]
+        [(20, 16), (4, 32), (2, 128)]
         """
         batch = 16 if n < 256 else 32 if n < 4096 else 128
-        epochs = self.epochs or min(40, max(8, math.ceil(STEPS * batch / n)))
+        if self.start is None:
+            epochs = self.epochs or min(40, max(8, math.ceil(STEPS * batch / n)))
+        else:
+            epochs = self.epochs or min(20, max(2, math.ceil(START_STEPS * batch / n)))
         return Training(epochs=epochs, batch=batch, optimizer="adamw", lr=2e-3, weight_decay=0.01, schedule="one_cycle")
 
     def spec(self) -> Backbone:
@@ -107,6 +114,8 @@ def plan_for(data: Dataset, **choices: Any) -> Plan:
     if "mean" not in choices:
         sized["mean"], sized["std"] = _moments(data)
     plan: dict[str, Any] = sized | {key: plain(value) for key, value in choices.items() if value is not None}
+    if plan.get("start") is not None:
+        plan.setdefault("width", START_WIDTH)
     plan.setdefault("width", {"mlp": 200 if math.prod(shape) <= 256 else 400, "compact": 32}.get(plan["backbone"], 64))
     return Plan(**plan)
 

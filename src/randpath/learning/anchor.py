@@ -18,9 +18,8 @@ from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.learning.closed import Sums, lda
 from randpath.learning.train import predict
-from randpath.model.calibration import class_weights
+from randpath.metrics import class_weights
 
-SHRINKAGE = 0.7  # of 0.1 to 1: within half a point of the best for 5, 10, 20 and 60 pictures per class
 SHARES = (0.0, 0.25, 0.5, 0.75)  # of the path network
 FEW = 40  # held-out pictures: below that, they cannot tell what the path network adds
 TEMPERATURES = np.logspace(-3, 3, 61)
@@ -46,7 +45,7 @@ class Anchored(nn.Module):
     def __init__(self, path: nn.Module, sums: Sums, mean: tuple[float, ...], std: tuple[float, ...], mix: Mix):
         super().__init__()
         self.path, self.mix = path, mix
-        W, b = lda(sums, SHRINKAGE)
+        W, b = lda(sums, shrinkage(sums))
         for name, value in (("W", W), ("b", b), ("mean", torch.tensor(mean)), ("std", torch.tensor(std))):
             self.register_buffer(name, value.double().clone(memory_format=torch.contiguous_format))
 
@@ -63,6 +62,16 @@ class Anchored(nn.Module):
         if not self.mix.share:
             return q
         return (1 - self.mix.share) * q + self.mix.share * F.log_softmax(self.path(x) / self.mix.t_path, dim=1)
+
+
+def shrinkage(sums: Sums) -> float:
+    """e = d / (d + n): the sphere counts for as many vectors as there are dimensions (docs/log.md, how it was found).
+
+    >>> shrinkage(Sums.nothing(2).plus(torch.ones(6, 2), 0))
+    0.25
+    """
+    d = sums.totals.shape[1]
+    return d / (d + float(sums.counts.sum()))
 
 
 def with_items(sums: Sums | None, data: Dataset) -> Sums:
