@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from randpath.model import pretrained
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -16,14 +18,22 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
         (["features.py"], "learned (9,): right on"),
         (["grow.py", "--images", "20", "--epochs", "2", "--first", "20", "--more", "1"], "it now knows 21 classes"),
         (["unknown.py", "--images", "10", "--epochs", "1", "--steps", "2"], '"auroc": 0.'),
+        (
+            ["start.py", "--only", "mnist", "--digits", "5", "--tests", "2", "--epochs", "1"],
+            "learn --start none, afresh",
+        ),
         (["unknown_few.py", "--images", "5", "--seeds", "1"], '"strangers_above_99_percent": 0.0'),
     ],
     ids=lambda value: str(value[0]) if isinstance(value, list) else "",
 )
 def test_example(arguments, says, real_data):
+    if arguments[0] == "start.py" and not pretrained.is_installed():
+        pytest.skip("pip install 'randpath[start]'")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
     if arguments[0] != "features.py":
-        environment["RANDPATH_DATA"] = str(real_data("mnist" if arguments[0] == "unknown_few.py" else "cifar100"))
+        environment["RANDPATH_DATA"] = str(
+            real_data("mnist" if arguments[0] in ("start.py", "unknown_few.py") else "cifar100")
+        )
     command = [sys.executable, str(EXAMPLES / arguments[0]), *arguments[1:]]
     process = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert process.returncode == 0, process.stderr

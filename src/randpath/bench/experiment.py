@@ -19,7 +19,7 @@ NAME = that_is("a name", bool)
 class Experiment:
     """All that decides a result. The defaults are the paper's (section 4.1)."""
 
-    dataset: Annotated[str, NAME, "a name, or folder:PATH for one's own pictures"]
+    dataset: Annotated[str, NAME, "a name, folder:PATH for one's own pictures, NAME@START for their features"]
     tasks: Annotated[
         int | tuple[int, ...] | tuple[tuple[str, ...], ...],
         that_is(
@@ -65,6 +65,7 @@ class Experiment:
     memory_quality: Annotated[int, between(1, 100), "of those files (WebP)"] = 90
     herding: Annotated[bool, "exemplars by herding instead of at random"] = False
     size: Annotated[int | None, at_least(1), "the side to which files are brought; null: the dataset's own"] = None
+    images: Annotated[int | None, at_least(1), "training images of each class, drawn by the seed; null: all"] = None
     auxiliary: Annotated[str | None, "a dataset whose pictures, without labels, dmc learns from"] = None
     skip_bad: Annotated[bool, "leave out the faulty files of a folder"] = False
     logits: Annotated[bool, "keep the logits of all test images, as float16; no result depends on it"] = False

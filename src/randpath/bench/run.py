@@ -3,6 +3,7 @@
 import pathlib
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from randpath.data.stream import Task, TaskStream
 from randpath.engines.device import check_device
 from randpath.engines.serial import Engine, Serial
 from randpath.errors import UsageError
+from randpath.keyed import rng
 from randpath.learning.cost import count_flops, megabytes
 from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, Measured, Method, Setting, State, Work
@@ -108,11 +110,24 @@ def prepare(experiment: Experiment) -> tuple[TaskStream, Method]:
         raise UsageError(f"there is no method {e.method!r}; there are {', '.join(METHODS)}")
     check_device(e.device)
     source = named.load(e.dataset, size=e.size, skip_bad=e.skip_bad)
+    if e.images is not None:
+        source = replace(source, train=few(source.train, e.images, e.seed))
     cumulative = METHODS[e.method].cumulative
     stream = TaskStream(source, e.tasks, e.class_order, seed=e.seed, cumulative=cumulative, validation=e.validation)
     method = make_method(e, source)
     Memory(e.budget).require_room(len(stream.class_names))  # now, not at the task that fills it
     return stream, method
+
+
+def few(data: Dataset, images: int, seed: int) -> Dataset:
+    """So many images of each class.
+
+    >>> few(named.load("digits").train, 3, 0).labels.tolist().count(7)
+    3
+    """
+    own = [np.flatnonzero(data.labels == c) for c in np.unique(data.labels)]
+    chosen = [rng(seed, "few", int(data.labels[i[0]])).permutation(i)[:images] for i in own]
+    return data.take(np.sort(np.concatenate(chosen)))
 
 
 def make_method(experiment: Experiment, source: Source) -> Method:

@@ -1,7 +1,9 @@
-"""Every dataset by its name: the published ones, and folder:PATH for one's own pictures."""
+"""Every dataset by its name: the published ones, folder:PATH for one's own pictures, NAME@START for their features."""
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from randpath.data import folder
 from randpath.data.dataset import Arrays, Source
 from randpath.data.download import BytesDone, Remote, fetch
+from randpath.data.features import open_start
 from randpath.data.published import (
     cifar10,
     cifar100,
@@ -61,9 +64,15 @@ def load(
 ) -> Source:
     """The dataset of that name, or "folder:PATH" for your own pictures; the options are for pictures kept as files.
 
+    "NAME@START" has the features of its pictures, by the network in root/start/START.onnx; root/features keeps them.
+
     >>> load("digits").class_names[:3]
     ('0', '1', '2')
     """
+    if "@" in name and not name.startswith("folder:"):
+        name, _, network = name.partition("@")
+        root = default_root() if root is None else Path(root)
+        return _seen_through(load(name, root, size=size, skip_bad=skip_bad, tick=tick), network, root, tick)
     if name.startswith("folder:"):
         path = Path(name.removeprefix("folder:")).expanduser()
         return folder.load(path, size=64 if size is None else size, skip_bad=skip_bad, tick=tick)
@@ -75,6 +84,47 @@ def load(
     if size is not None:
         raise UsageError(f"{name} has a size of its own; leave out size={size}")
     return DATASETS[name](root)
+
+
+def _seen_through(source: Source, network: str, root: Path, tick: Callable[[int, int], None] | None) -> Source:
+    """The vectors of all pictures, scaled to one length, so that no method has to."""
+    file = root / "start" / f"{network}.onnx"
+    if not file.is_file():
+        raise DataError(
+            f"the features of {source.name} need {file}, which is not there",
+            where=str(file),
+            next=f"randpath start {network} {file}",
+        )
+    start = open_start(file.read_bytes(), network)
+
+    def told(done: float) -> None:
+        if tick is not None:
+            tick(round(1000 * done), 1000)
+
+    parts = [start.vectors(part, place=root / "features", tick=told) for part in (source.train, source.test)]
+    train, test = (Arrays(_of_one_length(part.items), part.labels) for part in parts)
+    return replace(
+        source,
+        name=f"{source.name}@{network}",
+        train=train,
+        test=test,
+        mean=(0.0,),
+        std=(1.0,),
+        mirror=False,
+        fingerprint=hashlib.sha256(f"{source.fingerprint} {start.sha256}".encode()).hexdigest(),
+    )
+
+
+def _of_one_length(items: np.ndarray) -> np.ndarray:
+    """|f|^2 = d.
+
+    >>> _of_one_length(np.array([[3.0, 4.0]], np.float16)).round(2).tolist()
+    [[0.8500000238418579, 1.1299999952316284]]
+    """
+    f = items.astype(np.float32)
+    length = np.linalg.norm(f, axis=1, keepdims=True) / np.sqrt(f.shape[1])
+    scaled: np.ndarray = f / np.maximum(length, 1e-6)
+    return scaled
 
 
 def unlabelled(name: str, shape: tuple[int, ...], root: Path | None = None) -> Arrays:

@@ -6,7 +6,9 @@ q_lda is a shrunk linear discriminant of unit vectors, which needs sums alone an
 held-out pictures, 0 where these are few, so that the answer is not worse than the simple thing.
 """
 
-from dataclasses import dataclass
+import copy
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -46,18 +48,28 @@ class Anchored(nn.Module):
         super().__init__()
         self.path, self.mix = path, mix
         W, b = lda(sums, shrinkage(sums))
-        for name, value in (("W", W), ("b", b), ("mean", torch.tensor(mean)), ("std", torch.tensor(std))):
+        one_each = (torch.tensor(mean), torch.tensor(std))
+        if len(W.T) != len(mean) > 1:  # of pictures: one for each channel
+            one_each = (one_each[0][:, None, None], one_each[1][:, None, None])
+        for name, value in (("W", W), ("b", b), ("mean", one_each[0]), ("std", one_each[1])):
             self.register_buffer(name, value.double().clone(memory_format=torch.contiguous_format))
 
     def features(self, x: Tensor) -> Tensor:
         """The start's, of unit length."""
-        return F.normalize(x * self.std + self.mean)
+        return F.normalize((x * self.std + self.mean).flatten(1))
 
     def linear(self, x: Tensor) -> Tensor:
         """q_lda."""
         return self.features(x) @ self.W.T + self.b
 
+    def with_share(self, share: float) -> "Anchored":
+        """The same with another share of the path network; 0: the closed form alone."""
+        other = copy.copy(self)
+        other.mix = replace(self.mix, share=share)
+        return other
+
     def forward(self, x: Tensor) -> Tensor:
+        x = x.double()
         q = F.log_softmax(self.linear(x) / self.mix.t_lda, dim=1)
         if not self.mix.share:
             return q
@@ -76,11 +88,12 @@ def shrinkage(sums: Sums) -> float:
 
 def with_items(sums: Sums | None, data: Dataset) -> Sums:
     """The sums of unit vectors, with those of a lesson."""
-    sums = Sums.nothing(data.shape[0]) if sums is None else sums
+    sums = Sums.nothing(math.prod(data.shape)) if sums is None else sums
     for c in np.unique(data.labels).tolist():
         own = np.flatnonzero(data.labels == c)
         for x, _ in data.batches(np.array_split(own, max(1, len(own) // 512))):
-            sums = sums.plus(F.normalize(x.double()), c)
+            x = x.movedim(-1, 1) if x.ndim == 4 else x  # as the network sees them
+            sums = sums.plus(F.normalize(x.double().flatten(1)), c)
     return sums
 
 

@@ -10,6 +10,7 @@ from randpath.methods.fixedrep import FixedRepresentation
 from randpath.methods.gem import GEM
 from randpath.methods.icarl import ICaRL
 from randpath.methods.joint import Joint
+from randpath.methods.logistic import JointLogistic, Logistic
 from randpath.methods.lwf import LwF
 from randpath.methods.mas import MAS
 from randpath.methods.ncm import NCM
@@ -17,7 +18,7 @@ from randpath.methods.online_ewc import OnlineEWC
 from randpath.methods.progressive import Progressive
 from randpath.methods.ranpac import RanPAC
 from randpath.methods.rehearsal import Rehearsal
-from randpath.methods.rps import RPS
+from randpath.methods.rps import RPS, AnchoredRPS
 from randpath.methods.rtf import RtF
 from randpath.methods.rwalk import RWalk
 from randpath.methods.si import SI
@@ -47,7 +48,11 @@ METHODS: dict[str, type[Method]] = {
     # a part per task
     "progressive": Progressive,
     "der": DER,
-    # solved, not trained: for feature vectors
+    # for feature vectors
+    "anchored": AnchoredRPS,  # Adaptive RPS-Net beside a closed-form solution: what a model with a start is
+    "logistic": Logistic,
+    "joint_logistic": JointLogistic,
+    # solved, not trained
     "ncm": NCM,
     "slda": SLDA,
     "ranpac": RanPAC,

@@ -4,15 +4,20 @@
 """
 
 import copy
-from dataclasses import KW_ONLY, dataclass
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task
 from randpath.keyed import rng
+from randpath.learning.anchor import Anchored, Mix, mixed, with_items
+from randpath.learning.closed import Sums
 from randpath.learning.memory import Memory, pictures
 from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
 from randpath.learning.objective import log_counts, phi, phi_by_ratio
@@ -260,3 +265,49 @@ class RPS:
         self.P, self.P_fixed = Path.of(state.document["P"]), Path.of(state.document["P_fixed"])
         self.net.load_weights(state.tensors["weights"])
         self.memory.load(state.tensors)
+
+
+@dataclass(eq=False)
+class AnchoredRPS(RPS):
+    """Beside a closed-form solution, with the share that held-out items choose (learning/anchor.py).
+
+    It is what `randpath learn` does behind a pretrained start.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.sums = Sums.nothing(math.prod(self.setting.backbone.shape))
+        self.mix = Mix()
+
+    def learn(self, task: Task, work: Work) -> Learned:
+        held = self._val(task)
+        learned = super().learn(task, work)
+        self.sums, self.mix = with_items(self.sums, task.train), Mix()
+        if len(held):
+            self.mix, _ = mixed(self._anchored().double(), held, self.setting.augment, self.setting.device)
+        return learned
+
+    def _anchored(self) -> Anchored:
+        augment = self.setting.augment
+        return Anchored(super().inference(), self.sums, augment.mean, augment.std, self.mix)
+
+    def inference(self) -> nn.Module:
+        return self._anchored().double()
+
+    def metrics(self, accuracy: Callable[[nn.Module], float]) -> dict[str, float]:
+        """Of the closed form and of the path network alone, and the latter's share in the answer."""
+        both = self._anchored().double()
+        return {
+            "closed form": accuracy(both.with_share(0.0)),
+            "path network": accuracy(both.with_share(1.0)),
+            "its share": self.mix.share,
+        }
+
+    def state_dict(self) -> State:
+        state = super().state_dict()
+        return State({**state.tensors, "sums": self.sums.tensors()}, {**state.document, "mix": asdict(self.mix)})
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.sums = Sums(**{name: torch.as_tensor(t).clone() for name, t in state.tensors["sums"].items()})
+        self.mix = Mix(**state.document["mix"])

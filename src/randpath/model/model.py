@@ -148,7 +148,9 @@ class Model:
         method.memory.budget = self.plan.budget
         method.setting = replace(
             method.setting,
-            training=self.plan.training(len(lesson.train) + sum(map(len, lesson.memory.train.values()))),
+            training=self.plan.training(
+                len(lesson.train) + sum(map(len, lesson.memory.train.values())), len(lesson.train)
+            ),
             augment=self.plan.augment(),
             budget=self.plan.budget,
             device=self.device,

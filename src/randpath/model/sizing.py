@@ -18,6 +18,7 @@ from randpath.network.backbones import BACKBONES, Backbone
 from randpath.settings import above, between, check, each, that_is
 
 STEPS = 600  # that a call trains for, unless there are few or many pictures
+LEAST = 0.4  # of these steps, for a lesson of few new pictures
 START_STEPS = 150  # likewise, behind a start: what its features can tell, the closed-form solution knows before
 START_WIDTH = 96  # and so small a path that its saturation is measured in a moment
 
@@ -56,8 +57,11 @@ class Plan:
         if len(self.mean) != self.shape[-1] or len(self.std) != self.shape[-1]:
             raise UsageError(f"mean and std must have {self.shape[-1]} numbers, one per channel or feature")
 
-    def training(self, n: int) -> Training:
+    def training(self, n: int, new: int | None = None) -> Training:
         """Balanced, annealed, decayed as `tuned` is; small batches and many epochs for few items.
+
+        Of n items `new` (none: all) come for the first time: of few, a network that knows the others has little to
+        learn, and gets the share sqrt(new / n) of the steps, two fifths at least.
 
         >>> plan = Plan((28, 28, 1), (0.5,), (0.5,), "compact", 32)
         >>> [(plan.training(n).epochs, plan.training(n).batch) for n in (60, 1200, 20_000)]
@@ -65,10 +69,13 @@ class Plan:
         >>> plan = Plan((8,), (0.0,) * 8, (1.0,) * 8, "mlp", 96, start="0" * 64, start_name="lite0")
         >>> [(plan.training(n).epochs, plan.training(n).batch) for n in (60, 1200, 20_000)]
         [(20, 16), (4, 32), (2, 128)]
+        >>> [Plan((28, 28, 1), (0.5,), (0.5,), "compact", 32).training(702, new).epochs for new in (702, 216, 54)]
+        [28, 16, 11]
         """
         batch = 16 if n < 256 else 32 if n < 4096 else 128
         if self.start is None:
-            epochs = self.epochs or min(40, max(8, math.ceil(STEPS * batch / n)))
+            share = 1.0 if new is None else max(LEAST, math.sqrt(new / n))
+            epochs = self.epochs or min(40, math.ceil(share * max(8, STEPS * batch / n)))
         else:
             epochs = self.epochs or min(20, max(2, math.ceil(START_STEPS * batch / n)))
         return Training(epochs=epochs, batch=batch, optimizer="adamw", lr=2e-3, weight_decay=0.01, schedule="one_cycle")

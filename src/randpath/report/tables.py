@@ -99,9 +99,23 @@ def ablation_table(recipe: str, results: list[Result]) -> str:
 
 
 def example_table(result: Result) -> str:
-    """The figures that an example of examples/ has recorded."""
+    """The figures that an example of examples/ has recorded, or the tables that it made of them."""
+    if "tables" in result:
+        return "\n".join(map(_plain_table, result["tables"]))
     rows = [f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in result.items() if isinstance(value, float)]
     return "\n".join([f"| `{result['command']}` | |", "|---|---|", *rows]) + "\n"
+
+
+def _plain_table(made: Result) -> str:
+    """
+    >>> print(_plain_table({"header": ["a", "b"], "rows": [["1", "2"]]}), end="")
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    rows = [made["header"], ["---"] * len(made["header"]), *made["rows"]]
+    lines = [f"| {' | '.join(row)} |" if i != 1 else f"|{'|'.join(row)}|" for i, row in enumerate(rows)]
+    return "\n".join(lines) + "\n"
 
 
 def with_tables(text: str, folder: Path) -> str:
