@@ -20,6 +20,7 @@ from randpath import PathClassifier
 from randpath.data.dataset import Arrays, stored
 from randpath.errors import Damaged, DataError
 from tests.commands import run, run_json
+from tests.pictures import small_network as small
 from tests.school import tiny
 
 pytest.importorskip("onnxruntime", reason="pip install 'randpath[start]'")
@@ -28,32 +29,6 @@ from randpath.data import features  # noqa: E402
 from randpath.learning.anchor import Anchored, Mix, choose, with_items  # noqa: E402
 from randpath.model import start, versions  # noqa: E402
 from randpath.model.model import Model  # noqa: E402
-
-
-def small(size: int = 16, metadata: bool = True) -> bytes:
-    """A feature network of twelve channels: one convolution, its mean over the picture."""
-    import onnx
-    from onnx import helper, numpy_helper
-
-    w = np.random.default_rng(0).normal(size=(12, 3, 3, 3)).astype(np.float32)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("GlobalAveragePool", ["b"], ["c"]),
-        helper.make_node("Flatten", ["c"], ["f"]),
-    ]
-    proto = helper.make_model(
-        helper.make_graph(
-            nodes, "small",
-            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3, size, size])],
-            [helper.make_tensor_value_info("f", onnx.TensorProto.FLOAT, ["batch", 12])],
-            [numpy_helper.from_array(w, "w")],
-        ),
-        opset_imports=[helper.make_opsetid("", 20)], ir_version=9,
-    )  # fmt: skip
-    if not metadata:
-        return bytes(proto.SerializeToString(deterministic=True))
-    return bytes(pretrained.described(proto, "small.onnx", size, (0.5,) * 3, (0.25,) * 3, "none", "a test"))
 
 
 def pictures(n: int, size: int = 16) -> Arrays:

@@ -47,8 +47,8 @@ def digest(model: Path) -> str:
 class School:
     """A server, two folders to learn from, and what a model must be after each."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.server, self.number = place, Server(place), 0
+    def __init__(self, place: Path, *options: str) -> None:
+        self.place, self.server, self.number, self.options = place, Server(place), 0, options
         make_pictures(place)
         model = self.fresh()
         self.counts, self.reference, self.seconds = {}, {}, {}
@@ -73,7 +73,7 @@ class School:
         return model
 
     def typed(self, model: Path, folder: str) -> tuple[str, ...]:
-        return ("learn", str(model), str(self.place / folder), "--epochs", "2")
+        return ("learn", str(model), str(self.place / folder), "--epochs", "2", *self.options)
 
     def check(self, model: Path, folder: str) -> None:
         """Type the same again; the model must be the known one, and be removed."""

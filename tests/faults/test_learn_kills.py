@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_learn_faults import School, digest
+from tests.pictures import small_network
 
 from randpath.data.dataset import Arrays
 from randpath.model import versions
@@ -30,8 +31,9 @@ def killed(school: School, share: float, seconds: float) -> int:
         os.kill(pid, signal.SIGKILL)
     code = school.server.wait()
     number = versions.current(model)
-    restored = Model.restore(versions.load(model, number))
-    picture = Arrays(np.full((1, *restored.plan.shape), 128, np.uint8), np.zeros(1, np.int64))
+    restored = Model.restore(versions.load(model, number), directory=model)
+    shape = restored.start().shape if restored.plan.start else restored.plan.shape
+    picture = Arrays(np.full((1, *shape), 128, np.uint8), np.zeros(1, np.int64))
     assert restored.probabilities(picture).shape == (1, 3 if number == 1 else 5)
     if code == 0:
         assert number == 2
@@ -43,8 +45,14 @@ def killed(school: School, share: float, seconds: float) -> int:
 
 
 @pytest.mark.faults
-def test_the_model_is_always_the_old_or_the_new_one(tmp_path: Path) -> None:
-    school, rng = School(tmp_path), random.Random(0)
+@pytest.mark.parametrize("start", [False, True], ids=["from scratch", "with a start"])
+def test_the_model_is_always_the_old_or_the_new_one(tmp_path: Path, start: bool) -> None:
+    options = []
+    if start:
+        pytest.importorskip("onnxruntime", reason="pip install 'randpath[start]'")
+        (tmp_path / "small.onnx").write_bytes(small_network())
+        options = ["--start", str(tmp_path / "small.onnx")]
+    school, rng = School(tmp_path, *options), random.Random(0)
     try:
         model, began = school.before("second"), time.monotonic()
         assert school.server.do(*school.typed(model, "second")) == 0, school.server.output()

@@ -69,7 +69,7 @@ class Anchored(nn.Module):
         return other
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.double()
+        x = x.to(self.W.dtype)
         q = F.log_softmax(self.linear(x) / self.mix.t_lda, dim=1)
         if not self.mix.share:
             return q
