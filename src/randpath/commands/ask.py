@@ -232,6 +232,7 @@ def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels
     import numpy as np
 
     from randpath.model.model import Model
+    from randpath.model.stored import origins
 
     before: list[Model] = []
     for number in versions.before(model, version):
@@ -240,12 +241,15 @@ def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels
     best: dict[int, float] = {}
     tasks = _task_of(now)
     present = {k: float(np.mean(guess[own] == labels[own])) for k in set(tasks) if (own := tasks[labels] == k).any()}
+    came = origins(now.history)
     for earlier in before:
-        q = earlier.logits(data).argmax(axis=1)
+        # Which class of now each of its classes is: the number and the name may have changed since.
+        was = [next((c for c, own in enumerate(came) if own & then), -1) for then in origins(earlier.history)]
+        answers = np.array(was)[earlier.logits(data).argmax(axis=1)]
         for k in present:
             own = tasks[labels] == k
-            if labels[own].max() < len(earlier.names):
-                best[k] = max(best.get(k, 0.0), float(np.mean(q[own] == labels[own])))
+            if set(labels[own].tolist()) <= set(was):
+                best[k] = max(best.get(k, 0.0), float(np.mean(answers[own] == labels[own])))
     return float(np.mean([best[k] - present[k] for k in best])) if best else None
 
 

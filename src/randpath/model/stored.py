@@ -100,9 +100,34 @@ def checked_history(history: Any, net: PathNetwork, num_classes: int) -> list[di
             raise Damaged("its history is not one")
         if [len(row) for row in entry["path"]] != [net.M] * net.L:
             raise Damaged("its history has paths of another network")
+        if "origins" in entry and not _are_origins(entry["origins"], len(entry["classes_added"])):
+            raise Damaged("its history does not tell where its classes came from")
     if sum(len(entry["classes_added"]) for entry in entries) != num_classes or entries[0]["again"] != 0:
         raise Damaged("its history does not tell where its classes came from")
     return entries
+
+
+def _are_origins(found: Any, number: int) -> bool:
+    """One list of texts, not empty, for each class."""
+    return (
+        isinstance(found, list)
+        and len(found) == number
+        and all(isinstance(own, list) and own and all(isinstance(text, str) for text in own) for own in found)
+    )
+
+
+def origins(history: Sequence[Mapping[str, Any]]) -> list[set[str]]:
+    """Of every class the call that brought it and its place there, which stay whatever it is called later.
+
+    A class that was merged has several. `forget` and `merge` write them down, because they move the places.
+
+    >>> [sorted(own) for own in origins([{"classes_added": "ab"}, {"classes_added": "c", "origins": [["1.0", "0.2"]]}])]
+    [['0.0'], ['0.1'], ['0.2', '1.0']]
+    """
+    found: list[set[str]] = []
+    for call, entry in enumerate(history):
+        found += map(set, entry.get("origins") or ([f"{call}.{place}"] for place in range(len(entry["classes_added"]))))
+    return found
 
 
 def novelty_from(document: Any, saved: Saved, temperature: float, num_classes: int) -> Novelty | None:
