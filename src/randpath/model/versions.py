@@ -7,7 +7,7 @@
 
 A version is committed by the rename that gives it its name. A writer never changes or overwrites one: `rollback` and
 `redo` commit an earlier state as a new version, so that the newest good version is always the right one, whatever the
-pointer says. Kept versions share no file. Whoever writes holds `lock(MODEL)`; readers need no lock.
+pointer says. No two states share a file. Whoever writes holds `lock(MODEL)`; readers need no lock.
 """
 
 import contextlib
@@ -237,7 +237,7 @@ def redo(directory: Path, read: Callable[[Saved], object], tell: Callable[[str],
 
 def _repeat(directory: Path, base: int, saved: Saved, here: Line) -> tuple[int, int]:
     old = _holding(directory, base)[here.state]
-    # Links cost nothing and are no risk here: the version that has the files now is pruned in this same step.
+    # Links cost no room, even on a full disk, and are no risk: the version that has the files now is of the same state.
     _commit(directory, base + 1, saved.tensors, saved.documents["model"], here, link=place(directory, old))
     return base + 1, old
 
