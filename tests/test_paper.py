@@ -77,7 +77,9 @@ def test_every_item_has_a_verdict_and_a_picture(item):
     svg = show.picture(item, results, scale)
     assert svg.startswith("<svg")
     assert f"{scale} scale" in svg
-    assert [row[0] for row in show.table(item, results, scale)] == list(arms)
+    heading, *rows = show.table(item, results, scale)
+    assert [row[0] for row in rows] == list(arms)
+    assert {len(row) for row in (heading, *rows)} == {4}
 
 
 def test_an_item_is_run_gone_on_with_shown_and_recorded(tmp_path, monkeypatch, capsys):
