@@ -37,13 +37,13 @@ def table(item: Item, results: Sequence[Result], scale: Scale) -> list[tuple[str
     """A heading, and a row for each arm: its seeds, and accuracies in percent or what the item's figure shows."""
     found, arms = by_arm(results), list(item.small if scale == "small" else item.full)
     if item.picture in ("parameters", "flops"):
-        rows = [("", "seeds", f"{item.picture} after the first task, millions", "after the last")]
+        counts: list[tuple[str, ...]] = [("", "seeds", f"{item.picture} after the first task, millions", "after the last")]
         for arm in arms:
             values = [r[f"{item.picture}_by_task"] for r in found.get(arm, [])]
             ends = (metrics.spread([v[end] / 1e6 for v in values]) for end in (0, -1))
-            rows.append((arm, str(len(values)), *ends))
-        return rows
-    rows = [("", "seeds", "ours, %", "the paper, %")]
+            counts.append((arm, str(len(values)), *ends))
+        return counts
+    rows: list[tuple[str, ...]] = [("", "seeds", "ours, %", "the paper, %")]
     for arm in arms:
         final = [100 * r["accuracy"][-1] for r in found.get(arm, [])]
         published = f"{100 * item.published[arm]:.2f}" if arm in item.published else "-"
