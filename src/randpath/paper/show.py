@@ -35,19 +35,20 @@ validation images; the authors' code chose its best epoch and path on test image
 
 def table(item: Item, results: Sequence[Result], scale: Scale) -> list[tuple[str, ...]]:
     """A heading, and a row for each arm: its seeds, and accuracies in percent or what the item's figure shows."""
-    found, arms = by_arm(results), list(item.small if scale == "small" else item.full)
-    if item.picture in ("parameters", "flops"):
-        counts: list[tuple[str, ...]] = [("", "seeds", f"{item.picture} after the first task, millions", "after the last")]
-        for arm in arms:
-            values = [r[f"{item.picture}_by_task"] for r in found.get(arm, [])]
-            ends = (metrics.spread([v[end] / 1e6 for v in values]) for end in (0, -1))
-            counts.append((arm, str(len(values)), *ends))
-        return counts
-    rows: list[tuple[str, ...]] = [("", "seeds", "ours, %", "the paper, %")]
-    for arm in arms:
-        final = [100 * r["accuracy"][-1] for r in found.get(arm, [])]
-        published = f"{100 * item.published[arm]:.2f}" if arm in item.published else "-"
-        rows.append((arm, str(len(final)), metrics.spread(final), published))
+    found, rows = by_arm(results), list[tuple[str, ...]]()
+    counts = item.picture in ("parameters", "flops")
+    if counts:
+        rows.append(("", "seeds", f"{item.picture} after the first task, millions", "after the last"))
+    else:
+        rows.append(("", "seeds", "ours, %", "the paper, %"))
+    for arm in item.small if scale == "small" else item.full:
+        same = found.get(arm, [])
+        if counts:
+            values = (metrics.spread([r[f"{item.picture}_by_task"][end] / 1e6 for r in same]) for end in (0, -1))
+            rows.append((arm, str(len(same)), *values))
+        else:
+            published = f"{100 * item.published[arm]:.2f}" if arm in item.published else "-"
+            rows.append((arm, str(len(same)), metrics.spread([100 * r["accuracy"][-1] for r in same]), published))
     return rows
 
 
