@@ -19,7 +19,7 @@ from randpath.commands.terminal import task_line
 from randpath.data import named
 from randpath.data.augment import Augment
 from randpath.data.stream import TaskStream
-from randpath.errors import UsageError
+from randpath.errors import DeviceMissing, UsageError
 from randpath.learning.train import Training
 from randpath.methods import METHODS
 from randpath.report.record import result_of
@@ -204,3 +204,13 @@ def test_a_named_variant_is_a_method_of_one_run_too(tmp_path, monkeypatch, capsy
     capsys.readouterr()
     assert commands.methods("genetic") == 0
     assert "rps with options.search=tournament" in capsys.readouterr().out
+
+
+def test_a_device_is_named_by_an_option_and_refused_where_it_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.py").write_text(RECIPE)
+    with pytest.raises(DeviceMissing, match="'cuda:9' is not there"):
+        commands.bench("tiny.py", variant="paper", device="cuda:9")
+    assert not Path("runs/tiny-rps-paper-0/experiment.json").exists()
+    with pytest.raises(UsageError, match="for GPUs"):
+        commands.bench("tiny.py", variant="paper", device="cpu", set_=("training.mixed=true",))

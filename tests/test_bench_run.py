@@ -87,10 +87,17 @@ def test_what_lies_on_disk_is_the_contract(tmp_path):
     assert not (tmp_path / "work").exists()
 
 
-def test_a_process_pool_gives_the_same_bytes_also_when_a_worker_is_killed(tmp_path, reference):
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory):
+    """A run by a pool of two, and the CPU seconds of its workers."""
+    directory = tmp_path_factory.mktemp("pooled")
     with Processes(2) as pool:
-        run(TINY, tmp_path / "pool", engine=pool)
-    assert digest(tmp_path / "pool") == reference
+        run(TINY, directory, engine=pool)
+        return directory, pool.cpu_seconds
+
+
+def test_a_process_pool_gives_the_same_bytes_also_when_a_worker_is_killed(tmp_path, reference, pooled):
+    assert digest(pooled[0]) == reference
 
     killed = []
     with Processes(2) as pool:
@@ -126,12 +133,10 @@ def test_a_stopped_run_goes_on_exactly(tmp_path, reference, after):
     assert digest(tmp_path) == reference
 
 
-def test_what_a_run_costs_is_recorded(tmp_path):
-    with Processes(2) as pool:
-        run(TINY, tmp_path / "pool", engine=pool)
-        by_workers = pool.cpu_seconds
-    recorded = result_of(tmp_path / "pool", "randpath bench tiny")
-    train = checkpoint.read_lines(tmp_path / "pool" / "epochs.jsonl")
+def test_what_a_run_costs_is_recorded(tmp_path, pooled):
+    directory, by_workers = pooled
+    recorded = result_of(directory, "randpath bench tiny")
+    train = checkpoint.read_lines(directory / "epochs.jsonl")
     assert sum(recorded["visits"]) == sum(line["visits"] for line in train)
     assert recorded["visits"][0] == 3 * 2 * train[0]["visits"]  # three candidates, two epochs
     assert min(recorded["cpu_seconds"]) > 0

@@ -129,6 +129,101 @@ def test_forget_for_good_cut_short_is_old_or_new_and_can_be_typed_again(model, m
     assert not theirs & set(stored_pictures(model))
 
 
+@pytest.mark.parametrize("edits", [[("rename", "a", "z")], [("merge", "z", "a"), ("rename", "z", "y")]])
+def test_forget_for_good_finds_a_class_under_its_earlier_names(model, three, tmp_path, edits):
+    learn(model, pictures(tmp_path / "z", "z", count=10), "--keep", 9)
+    before = open_model(model)[1]
+    theirs = {*stored_of(before, "a")} | ({*stored_of(before, "z")} if len(edits) > 1 else set())
+    if len(edits) == 1:
+        run("forget", model, "z")
+    for command, *typed in edits:
+        run(command, model, *typed)
+    assert "is z now" in run("forget", model, "a", "--for-good", code=64) or len(edits) > 1
+    assert theirs & set(stored_pictures(model))
+    run("forget", model, edits[-1][2], "--for-good")
+    assert not theirs & set(stored_pictures(model))
+    assert len(versions.kept(model)) >= 4
+    for _ in versions.kept(model)[1:]:
+        run("rollback", model)
+    assert classes(model) == ["b"]
+
+
+def test_forget_for_good_spares_what_only_bore_the_name_once(model, tmp_path):
+    run("rename", model, "a", "z")
+    learn(model, pictures(tmp_path / "a", "a", start=20, count=10), "--keep", 9)
+    theirs = set(stored_of(open_model(model)[1], "a"))
+    run("forget", model, "a", "--for-good")
+    assert not theirs & set(stored_pictures(model))
+    for _ in versions.kept(model)[1:]:
+        run("rollback", model)
+    assert classes(model) == ["a", "b"]
+
+
+def test_forget_for_good_of_what_was_undone(model):
+    run("rollback", model)
+    theirs = {item for saved in (open_model(model)[1],) for item in stored_of(saved)}
+    run("forget", model, "e", "--for-good")
+    assert classes(model) == ["a", "b", "c"]
+    assert set(stored_pictures(model)) <= theirs
+    assert "nothing was undone" in run("redo", model, code=65)
+
+
+@pytest.mark.parametrize("n", range(1, 60, 4))
+def test_forget_for_good_killed_leaves_nothing_once_it_is_typed_again(model, monkeypatch, n):
+    theirs = [item for item in stored_of(open_model(model)[1], "a") if len(item) > 20]
+    versions.place(model, 1).rename(model / "versions" / "000001.bad")
+    (model / "work" / "features").mkdir(parents=True)
+    (model / "work" / "features" / "x").write_bytes(theirs[0])
+    left = n
+
+    def counting(operation):
+        def dies(*args):
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+            operation(*args)
+
+        return dies
+
+    with monkeypatch.context() as patched:
+        for name in ("write_file", "sync_directory", "rename", "remove", "make_directory"):
+            patched.setattr(checkpoint, name, counting(getattr(checkpoint, name)))
+        ran("forget", model, "a", "--for-good")
+    ran("forget", model, "a", "--for-good")
+    assert classes(model) == list("bcde")
+    everything = [path.read_bytes() for path in model.rglob("*") if path.is_file()]
+    assert not [item for item in theirs for data in everything if item in data]
+
+
+def test_forgetting_is_measured_on_the_same_classes_after_edits(model, three, tmp_path):
+    def forgetting() -> float:
+        found: float = run_json("evaluate", model, three / "c")["forgetting"]
+        return found
+
+    run("rename", model, "a", "z")
+    before = forgetting()
+    run("forget", model, "z")  # the numbers of the others change
+    assert forgetting() == before
+    run("rename", model, "d", "y")
+    assert forgetting() == before
+
+
+def test_what_was_said_of_a_class_is_renamed_and_forgotten_with_it(model):
+    number, loaded = open_model(model)
+    loaded.history[-1] |= {"dropped": {"a": 0.5}, "fewer_right": {"a": [3, 2, 3]}, "confusions": [["b", "a", 1]]}
+    state, document = loaded.state()
+    versions.save(model, state.tensors, document, base=number)
+    run("rename", model, "a", "zebra")
+    last = open_model(model)[1].history[-1]
+    assert (last["dropped"], last["fewer_right"]) == ({"zebra": 0.5}, {"zebra": [3, 2, 3]})
+    assert last["confusions"] == [["b", "zebra", 1]]
+    run("forget", model, "zebra")
+    newest = versions.place(model, versions.current(model)) / "model.json"
+    assert b'"a"' not in newest.read_bytes()
+    assert b"zebra" not in newest.read_bytes()
+
+
 def test_what_cannot_be_forgotten_or_merged_is_said(model, tmp_path):
     assert "has no class 'x'" in run_json("forget", model, "x", code=64)["error"]
     assert "one class already" in run_json("merge", model, "a", "a", code=64)["error"]

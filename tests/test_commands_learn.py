@@ -211,17 +211,17 @@ def test_a_missing_device_bad_pictures_and_a_file_for_a_model(grown, pictures, t
 
 
 def test_an_interrupted_learn_goes_on_when_typed_again_and_ends_the_same(tmp_path, monkeypatch):
-    """A real signal at the fifth step, another one nine steps later."""
+    """A real signal at the fifth of 18 steps, another one nine steps later."""
     folder = png_folder(tmp_path / "folder", coloured_digits(), range(3), 30)
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     for steps, number, code in ((5, signal.SIGINT, 130), (9, signal.SIGTERM, 143)):
         with monkeypatch.context() as patched:
             interrupt(patched, steps, number)
-            told = run_json("learn", stopped, folder, "--epochs", 8, code=code)
+            told = run_json("learn", stopped, folder, "--epochs", 3, code=code)
         assert set(told) == {"error", "where", "kept", "next"}
         assert not versions.is_model(stopped)
-    run("learn", stopped, folder, "--epochs", 8)
-    run("learn", straight, folder, "--epochs", 8)
+    run("learn", stopped, folder, "--epochs", 3)
+    run("learn", straight, folder, "--epochs", 3)
     assert tree(stopped) == tree(straight)
     assert not (stopped / "work").exists()
 

@@ -26,6 +26,9 @@ SERVER = "it serves until it is stopped; tests/test_commands_serve.py asks it"
 PARSED = {  # command: why it is not run here
     "randpath bench mnist_5 --methods all --seeds 0,1,2 --jobs 2": CELLS,
     "randpath bench mnist_5_arena --variant paper --methods all --seeds 0,1,2 --set auxiliary=svhn --jobs 2": CELLS,
+    "randpath bench cifar100_10 --variant paper --device cuda --set training.mixed=true --set processes=4": (
+        "there is no GPU; tests/test_methods_device.py trains on a pretended one"
+    ),
     "randpath serve MODEL": SERVER,
     "randpath serve birds --port 8000": SERVER,
     "randpath report RUN --live": "it serves until it is stopped; tests/test_report_pages.py asks it",

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from randpath.data.augment import Augment
 from randpath.errors import UsageError
 from randpath.learning.method import Work
 from randpath.learning.plain import grown
@@ -98,3 +99,30 @@ def test_what_is_kept_for_a_parameter_grows_with_it_and_keeps_its_memory_format(
     assert more.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(more[:2], kept)
     assert not more[2].any()
+
+
+@pytest.mark.parametrize("over", ["old", "all"])
+def test_the_losses_of_lwf_by_hand(over):
+    """With a learning rate of 0 and no augmentation, the loss of an epoch is that of the network as it stands."""
+    s = replace(
+        setting(),
+        training=Training(epochs=1, batch=1000, optimizer="sgd", lr=0.0),
+        augment=Augment((0.3,), (0.3,), padding=0, degrees=0.0),
+    )
+    method = LwF(s, weight=3.0, temperature=4.0, over=over)
+    first, second = tasks(method, (2, 2))
+    method.learn(first, Work())
+    x = s.augment.plain(torch.from_numpy(second.train.items))
+    teacher = torch.softmax(method.inference()(x).double() / 4, dim=1)
+    line = method.learn(second, Work()).epochs[0]
+    q = method.inference()(x).double()
+    y = torch.from_numpy(second.train.labels)
+    log_p = torch.log_softmax(q, dim=1)
+    assert line["loss_ce"] == pytest.approx(-log_p[torch.arange(len(y)), y].mean().item(), rel=1e-5)
+    if over == "old":
+        student = torch.softmax(q[:, :2] / 4, dim=1)
+        wanted = (teacher * (teacher / student).log()).sum(dim=1).mean()
+    else:
+        student = torch.softmax(q / 4, dim=1)[:, :2]  # of four classes
+        wanted = -16 * (teacher * student.log()).sum(dim=1).mean()
+    assert line["loss_dist"] == pytest.approx(wanted.item(), rel=1e-4, abs=1e-7)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,17 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'randpath[o
 pytest.importorskip("onnxscript", reason="pip install 'randpath[onnx]'")
 
 ATTENTIONS = ("peak", "mean", "conv", "channel", "none")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_table_of_operators() -> Iterator[None]:
+    """Torch reads its table of operators anew for each export, a third of the time that one takes: once is enough."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    table = ONNXRegistry.from_torchlib()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", lambda *_, **__: table)
+        yield
 
 
 def shaken(backbone: str, shape: tuple[int, ...], attention: str, width: int, num_classes: int = 7) -> Model:

@@ -77,7 +77,9 @@ def test_every_item_has_a_verdict_and_a_picture(item):
     svg = show.picture(item, results, scale)
     assert svg.startswith("<svg")
     assert f"{scale} scale" in svg
-    assert [row[0] for row in show.table(item, results, scale)] == list(arms)
+    heading, *rows = show.table(item, results, scale)
+    assert [row[0] for row in rows] == list(arms)
+    assert {len(row) for row in (heading, *rows)} == {4}
 
 
 def test_an_item_is_run_gone_on_with_shown_and_recorded(tmp_path, monkeypatch, capsys):
@@ -100,7 +102,8 @@ def test_an_item_is_run_gone_on_with_shown_and_recorded(tmp_path, monkeypatch, c
     assert (tmp_path / "runs" / "paper" / "tiny-small.svg").exists()
     recorded = run.recorded(tmp_path, item, "small")
     assert [r["arm"] for r in recorded] == ["rps", "finetune"]
-    assert recorded[0]["command"].endswith("--seed 0 " + base.partition(" ")[2])
+    changed = ("modules=2", "options.N=1", "tasks=2", "training.epochs=1", "width=8")
+    assert recorded[0]["command"].endswith("--seed 0" + "".join(f" --set {setting}" for setting in changed))
     first = run.planned_runs(item, "small", tmp_path / "runs" / "paper")[0]
     lines = checkpoint.read_lines(first.directory / "metrics.jsonl")
     before = {file: file.stat().st_mtime_ns for file in first.directory.rglob("*.json*")}

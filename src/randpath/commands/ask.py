@@ -167,7 +167,7 @@ def export(model: Path, file: Path, *, as_json: Json = False) -> int:
     Parameters
     ----------
     model
-        The model directory.
+        The model directory; or a run directory of `bench`, for the logits of its method.
     file
         Where to write, e.g. birds.onnx
     as_json
@@ -177,15 +177,23 @@ def export(model: Path, file: Path, *, as_json: Json = False) -> int:
         raise UsageError(f"{file} should end in .onnx")
     if not file.parent.is_dir():
         raise UsageError(f"there is no folder {file.parent}", where=str(file), next="make it first, or mend the name")
-    _, loaded = open_model(model)
+    if (model / "experiment.json").exists():
+        from randpath.bench.load import load_run
+        from randpath.model.onnx import run_to_onnx
 
-    from randpath.model.onnx import to_onnx
+        run = load_run(model)
+        data, classes = run_to_onnx(run), len(run.lines[-1]["classes"])
+    else:
+        _, loaded = open_model(model)
 
-    checkpoint.replace_file(file, to_onnx(loaded))
-    size = file.stat().st_size / 1e6
+        from randpath.model.onnx import to_onnx
+
+        data, classes = to_onnx(loaded), len(loaded.names)
+    checkpoint.replace_file(file, data)
+    size = len(data) / 1e6
     if as_json:
-        return print_json({"file": str(file), "megabytes": round(size, 3), "classes": len(loaded.names)})
-    print(f"{file}: {size:.1f} MB, {len(loaded.names)} classes; docs/deploy.md shows how to run it")
+        return print_json({"file": str(file), "megabytes": round(size, 3), "classes": classes})
+    print(f"{file}: {size:.1f} MB, {classes} classes; docs/deploy.md shows how to run it")
     return 0
 
 
@@ -232,6 +240,7 @@ def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels
     import numpy as np
 
     from randpath.model.model import Model
+    from randpath.model.stored import origins
 
     before: list[Model] = []
     for number in versions.before(model, version):
@@ -240,12 +249,15 @@ def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels
     best: dict[int, float] = {}
     tasks = _task_of(now)
     present = {k: float(np.mean(guess[own] == labels[own])) for k in set(tasks) if (own := tasks[labels] == k).any()}
+    came = origins(now.history)
     for earlier in before:
-        q = earlier.logits(data).argmax(axis=1)
+        # Which class of now each of its classes is: the number and the name may have changed since.
+        was = [next((c for c, own in enumerate(came) if own & then), -1) for then in origins(earlier.history)]
+        answers = np.array(was)[earlier.logits(data).argmax(axis=1)]
         for k in present:
             own = tasks[labels] == k
-            if labels[own].max() < len(earlier.names):
-                best[k] = max(best.get(k, 0.0), float(np.mean(q[own] == labels[own])))
+            if set(labels[own].tolist()) <= set(was):
+                best[k] = max(best.get(k, 0.0), float(np.mean(answers[own] == labels[own])))
     return float(np.mean([best[k] - present[k] for k in best])) if best else None
 
 

@@ -40,6 +40,7 @@ def bench(
     out: Path | None = None,
     record: bool = False,
     skip_bad: bool = False,
+    device: str | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative=())] = (),
     methods: str | None = None,
     seeds: str | None = None,
@@ -64,6 +65,8 @@ def bench(
         Append the result to docs/results/RECIPE.json of the present directory.
     skip_bad
         Leave out the faulty files of a folder of pictures; the run lists them in skipped.json.
+    device
+        Where to train: cpu, cuda, cuda:1 or mps; the same as --set device=...
     set_
         Change one setting, e.g. --set training.epochs=10 --set options.threshold=2
     methods
@@ -79,6 +82,8 @@ def bench(
     name = Path(recipe).stem
     if skip_bad:
         set_ = (*set_, "skip_bad=true")
+    if device is not None:
+        set_ = (*set_, f"device={device}")
     if methods or seeds or grid:
         results = _results_file(name) if record else None
         root = out or Path("runs") / f"{name}-{variant}"

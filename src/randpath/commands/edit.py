@@ -1,5 +1,6 @@
 """The commands that change what a model knows without training it. Each commits a new version, undone by rollback."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,6 @@ from randpath.storage.lock import lock
 
 if TYPE_CHECKING:
     from randpath.model.model import Model
-    from randpath.storage.checkpoint import Saved
 
 
 def rename(model: Path, old: str, new: str, *, as_json: Json = False) -> int:
@@ -35,7 +35,10 @@ def rename(model: Path, old: str, new: str, *, as_json: Json = False) -> int:
     versions.current(model)
     with lock(model):
         base, loaded = open_model(model)
-        loaded.rename(old, new)
+
+        from randpath.model import editing
+
+        editing.rename(loaded, old, new)
         number = _committed(model, base, loaded)
     if as_json:
         return print_json({"version": number, "old": old, "new": new})
@@ -120,24 +123,37 @@ def _committed(model: Path, base: int, changed: "Model") -> int:
 
 
 def _forgotten_for_good(model: Path, base: int, name: str) -> tuple[int, int]:
-    """Every kept state anew, without the class; the new version, and how many versions had it."""
-    from randpath.model.editing import number_of, without
+    """Every state up to the present one anew, without the class; the new version, and how many versions had it."""
+    from randpath.model.editing import bears, origins_of, without
+    from randpath.storage.checkpoint import Saved
+
+    line = [*versions.before(model, base), base]
+    models = _readable(model, [*line, *versions.after(model, base)])
+    left_over = _readable(model, [number for number in versions.kept(model) if number not in models])
+    was_interrupted = any(bears(one, name) for one in left_over.values())  # then typed again
+    if base == versions.current(model):
+        versions.finish(model, base)  # what it left is removed, also what bears another name there
+    gone = set[str]()
+    if not was_interrupted or any(bears(one, name) for one in models.values()):
+        gone = origins_of(name, models[base], list(models.values()))
+    left = {number: without(one, gone) for number, one in models.items()}
+    if left[base] is None:
+        raise UsageError(f"{names.shown(name)} is the only class, and a model needs one", next="remove the folder")
+    states = []
+    for number in line:
+        if (one := left.get(number)) is not None:
+            state, document = one.state()
+            states.append(Saved(dict(state.tensors), {"model": document}))
+    had = sum(left[number] is not one for number, one in models.items()) + was_interrupted
+    return versions.rewrite(model, states, base=base), had
+
+
+def _readable(model: Path, numbers: list[int]) -> "dict[int, Model]":
+    """These versions, but for the damaged ones."""
     from randpath.model.model import Model
 
-    states: list[Saved] = []
-    had = 0
-    wanted = [*versions.before(model, base), base]
-    for number in versions.kept(model):  # also those that only an interrupted forget has left
-        try:
-            saved = versions.load(model, number)
-            left, has_it = without(saved, name)
-        except Damaged:
-            continue
-        had += has_it
-        if number == base and left is None:
-            raise UsageError(f"{names.shown(name)} is the only class, and a model needs one", next="remove the folder")
-        if number in wanted and left is not None:
-            states.append(left)
-    if not had:
-        number_of(Model.restore(versions.load(model, base)), name)  # says which classes there are
-    return versions.rewrite(model, states, base=base), had
+    found: dict[int, Model] = {}
+    for number in numbers:
+        with contextlib.suppress(Damaged):
+            found[number] = Model.restore(versions.load(model, number), directory=model)
+    return found

@@ -109,9 +109,10 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
     if not results:
         raise UsageError(f"no run of {name} could be finished", next="randpath paper")
     table = Table(box=None, header_style="bold")
-    for column in ("", "seeds", "ours, %", "the paper, %"):
+    heading, *rows = show.table(item, results, scale)
+    for column in heading:
         table.add_column(column, justify="left" if not column else "right")
-    for row in show.table(item, results, scale):
+    for row in rows:
         table.add_row(*row)
     Console().print(table)
     print(f"the claim, at {scale} scale: {show.verdict(item, results)}\nwhat differs from the paper: {item.differs}")

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from randpath.engines.device import moved
+
 
 @dataclass(frozen=True)
 class Augment:
@@ -38,21 +40,21 @@ class Augment:
             pixels = _shift(x, shift, flip, self.padding).permute(0, 3, 1, 2).float()
         if any(self.jitter):
             j = np.array(self.jitter)
-            pixels = _coloured(pixels, torch.from_numpy(rng.uniform(1 - j, 1 + j, (b, 3))).to(pixels))
+            pixels = _coloured(pixels, moved(torch.from_numpy(rng.uniform(1 - j, 1 + j, (b, 3))).float(), x.device))
         return self._normalised(pixels)
 
     def plain(self, x: Tensor) -> Tensor:
         """Normalised only: what evaluation sees."""
         if x.ndim == 2:
-            mean, std = x.new_tensor(self.mean), x.new_tensor(self.std)
+            mean, std = (moved(torch.tensor(v, dtype=x.dtype), x.device) for v in (self.mean, self.std))
             return (x - mean) / std
         return self._normalised(x.permute(0, 3, 1, 2).float())
 
     def _normalised(self, x: Tensor) -> Tensor:
         """(x / 255 - mean) / std, in place, by one multiplication and one addition."""
         mean, std = np.array(self.mean), np.array(self.std)
-        scale = torch.from_numpy(1 / (255 * std)).to(x)[:, None, None]
-        offset = torch.from_numpy(-mean / std).to(x)[:, None, None]
+        scale = moved(torch.from_numpy(1 / (255 * std)).to(x.dtype), x.device)[:, None, None]
+        offset = moved(torch.from_numpy(-mean / std).to(x.dtype), x.device)[:, None, None]
         return x.mul_(scale).add_(offset)
 
 
@@ -65,7 +67,7 @@ def _shift(x: Tensor, shift: np.ndarray, flip: np.ndarray, padding: int) -> Tens
     columns = np.where(flip[:, None], columns[:, ::-1], columns)
     places = (np.arange(b)[:, None, None] * H + rows[:, :, None]) * W + columns[:, None, :]
     pixels = F.pad(x, (0, 0, padding, padding, padding, padding)).view(-1, c)
-    return pixels.index_select(0, torch.from_numpy(places.ravel()).to(x.device)).view(b, h, w, c)
+    return pixels.index_select(0, moved(torch.from_numpy(places.ravel()), x.device)).view(b, h, w, c)
 
 
 def _warp(x: Tensor, shift: np.ndarray, flip: np.ndarray, angle: np.ndarray) -> Tensor:
@@ -75,7 +77,7 @@ def _warp(x: Tensor, shift: np.ndarray, flip: np.ndarray, angle: np.ndarray) -> 
     side = np.where(flip, -1.0, 1.0)
     # Where each output pixel comes from, in coordinates of -1..1 that differ in scale when h != w.
     rows = [[cos * side, -sin * (h / w), 2 * shift[1] / w], [sin * side * (w / h), cos, 2 * shift[0] / h]]
-    theta = torch.from_numpy(np.array(rows, np.float32).transpose(2, 0, 1)).to(x.device)  # (b, 2, 3)
+    theta = moved(torch.from_numpy(np.array(rows, np.float32).transpose(2, 0, 1)), x.device)  # (b, 2, 3)
     grid = F.affine_grid(theta, [b, c, h, w], align_corners=False)
     pixels = x.permute(0, 3, 1, 2).contiguous().float()
     return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
@@ -91,4 +93,4 @@ def _coloured(x: Tensor, factors: Tensor) -> Tensor:
 
 def _grey(x: Tensor) -> Tensor:
     """(b, 1, h, w), by the usual weights of red, green and blue (ITU-R 601); one channel is grey already."""
-    return x if x.shape[1] == 1 else (x * x.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(dim=1, keepdim=True)
+    return x if x.shape[1] == 1 else 0.299 * x[:, :1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:]

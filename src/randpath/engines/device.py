@@ -1,8 +1,13 @@
-"""Whether a device is there."""
+"""Devices: whether one is there, which GPU is a worker's own, and the way of a tensor to it."""
+
+import os
 
 import torch
+from torch import Tensor
 
 from randpath.errors import DeviceMissing
+
+worker = 0  # the number of this worker among its engine's, from 0; set in a worker alone
 
 
 def check_device(device: str) -> None:
@@ -11,3 +16,24 @@ def check_device(device: str) -> None:
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise DeviceMissing(f"device {device!r} is not there: {str(error).splitlines()[0]}") from error
+
+
+def own(device: str) -> str:
+    """ "cuda", of no number, is another GPU in each worker as far as there are several: one candidate per GPU."""
+    if device != "cuda" or torch.cuda.device_count() < 2:
+        return device
+    return f"cuda:{worker % torch.cuda.device_count()}"
+
+
+def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """On the device; to a GPU from pinned memory, so that nobody waits for the copy, nor for the steps before it."""
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def deterministic_kernels() -> None:
+    """Slower kernels that add up in a fixed order; torch warns of an operation that has none on this device."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)

@@ -25,7 +25,7 @@ from multiprocessing.context import SpawnContext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
-from randpath.engines import waiting
+from randpath.engines import device, waiting
 from randpath.engines.serial import Tick, quiet
 from randpath.errors import UsageError, WorkerLost
 
@@ -92,9 +92,10 @@ def _heartbeat(done: float) -> None:
     _link.beat(done)
 
 
-def _serve(pipe: Connection, control: Connection) -> None:
+def _serve(pipe: Connection, control: Connection, place: int) -> None:
     """The life of a worker."""
     global _link
+    device.worker = place
     # Ctrl-C and a terminated process group reach us too, but the parent decides; it ends us with SIGKILL, if it must
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -132,10 +133,13 @@ def _leave_with_parent() -> None:
 class _Worker:
     """A process and the thread that talks to it: sending to a stopped process may block, and must not block the run."""
 
-    def __init__(self, context: SpawnContext, reports: queue.SimpleQueue[tuple[_Worker, str, int, Any]]) -> None:
+    def __init__(
+        self, context: SpawnContext, reports: queue.SimpleQueue[tuple[_Worker, str, int, Any]], place: int
+    ) -> None:
+        self.place = place  # among the engine's workers, from 0
         self.pipe, pipe = context.Pipe()
         control, self.control = context.Pipe(duplex=False)
-        self.process = context.Process(target=_serve, args=(pipe, control), name="randpath-worker")
+        self.process = context.Process(target=_serve, args=(pipe, control, place), name="randpath-worker")
         with waiting.asleep():
             self.process.start()
         pipe.close()
@@ -246,7 +250,8 @@ class Processes:
                 self._end(worker)
         idle = [worker for worker in self._workers if not worker.number]
         while len(idle) < wanted and len(self._workers) < self.processes:
-            self._workers.append(_Worker(self._context, self._reports))
+            free = min(set(range(self.processes)) - {worker.place for worker in self._workers})
+            self._workers.append(_Worker(self._context, self._reports, free))
             idle.append(self._workers[-1])
         return idle[:wanted]
 

@@ -4,12 +4,13 @@ import torch
 from torch import Tensor
 
 from randpath.data.augment import Augment
+from randpath.engines.device import moved
 from randpath.errors import UsageError
 
 
 def pixels(x: Tensor, augment: Augment) -> Tensor:
     """A normalised batch as pixels in 0..1."""
-    mean, std = (torch.tensor(v).to(x)[:, None, None] for v in (augment.mean, augment.std))
+    mean, std = (moved(torch.tensor(v), x.device)[:, None, None] for v in (augment.mean, augment.std))
     return (x * std + mean).clamp(0, 1)
 
 
@@ -20,7 +21,7 @@ def normalised(x: Tensor, augment: Augment) -> Tensor:
     >>> normalised(torch.ones(1, 1, 1, 1), augment).item(), pixels(torch.full((1, 1, 1, 1), 2.0), augment).item()
     (2.0, 1.0)
     """
-    mean, std = (torch.tensor(v).to(x)[:, None, None] for v in (augment.mean, augment.std))
+    mean, std = (moved(torch.tensor(v), x.device)[:, None, None] for v in (augment.mean, augment.std))
     return (x - mean) / std
 
 

@@ -12,7 +12,7 @@ from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.data.stream import Task
 from randpath.engines.serial import Engine, Part, Serial, Tick
-from randpath.errors import DataError
+from randpath.errors import DataError, UsageError
 from randpath.learning.memory import Budget
 from randpath.learning.train import Training, predict
 from randpath.network.backbones import Backbone
@@ -46,6 +46,13 @@ class Setting:
     threads: int = 1  # of a lone fit: part of the experiment, because they change the last bits
     search_threads: int = 1  # of one of N candidates
     auxiliary: Dataset | None = None  # unlabelled images of no class of the stream, for methods that need such (DMC)
+
+    def __post_init__(self) -> None:
+        if self.training.mixed and self.device.startswith("cpu"):
+            raise UsageError(
+                "training.mixed is for GPUs: on CPUs it is slower, and not every CPU has bfloat16",
+                next="--set training.mixed=false, or --device cuda",
+            )
 
 
 @dataclass(frozen=True)

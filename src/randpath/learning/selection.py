@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset
+from randpath.engines.device import own
 from randpath.engines.serial import Serial, Tick
 from randpath.errors import Diverged
 from randpath.learning.method import Setting, Work
@@ -69,7 +70,7 @@ def random_search(job: Job, paths: Sequence[Path], work: Work) -> list[Trial]:
 def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: Tick) -> Trial:
     """Train one path; the result depends on (job, threads, candidate) alone, `job.place` only shortens a retry."""
     index, P = candidate
-    s = job.setting
+    s, device = job.setting, own(job.setting.device)
     torch.set_num_threads(threads)
     net = s.backbone.build(s.seed)
     net.load_weights(job.weights)
@@ -77,11 +78,11 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     P_ts = job.P_fixed | P
     net.open(P_ts, job.P_before, job.P_last, job.start)
     net.grow_head(job.num_classes)
-    net.to(s.device)
+    net.to(device)
     params = net.train_only(P_tr)
     # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
-    teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(s.device)
-    log_counts = None if job.log_counts is None else job.log_counts.to(s.device)
+    teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
+    log_counts = None if job.log_counts is None else job.log_counts.to(device)
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
         q = net(x, P_ts)
@@ -96,7 +97,7 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
         if not len(job.val):
             return None
         net.eval()
-        q = predict(lambda x: net(x, P_ts), job.val, s.augment, s.device)
+        q = predict(lambda x: net(x, P_ts), job.val, s.augment, device)
         return mean_class_accuracy(job.val.labels, q.argmax(dim=1).numpy())
 
     trained = sum(p.numel() for p in params.values())

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path as Directory
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset, Index
+from randpath.engines.device import deterministic_kernels, moved
 from randpath.engines.serial import Tick, quiet
 from randpath.errors import Damaged, Diverged, Stopped
 from randpath.keyed import rng
@@ -50,6 +52,8 @@ class Training:
     # Cheaper steps at nearly the same accuracy.
     small_side: Annotated[int | None, at_least(1), "the side to which pictures are shrunk at first"] = None
     small_share: Annotated[float, between(0, 1), "of the epochs, on shrunk pictures"] = 0.75
+    mixed: Annotated[bool, "bfloat16 where it is safe, in the steps of training; on GPUs alone"] = False
+    deterministic: Annotated[bool, "slower kernels that give the same bits each time, on GPUs"] = False
     save_seconds: Annotated[float, at_least(0), "how often an unfinished fit is saved, at an epoch's end"] = 30.0
 
     def __post_init__(self) -> None:
@@ -138,10 +142,11 @@ def fit(
         for x, y in data.batches(indices):
             step = run.epoch * steps + run.step
             lr = training.lr_at(step, steps)
-            x = augment.train(x.to(device), rng(*key, "augment", run.epoch, run.step))
+            x = augment.train(moved(x, device), rng(*key, "augment", run.epoch, run.step))
             if training.small_side and run.epoch < round(training.small_share * training.epochs):
                 x = F.interpolate(x, size=training.small_side, mode="bilinear", antialias=True)
-            terms = loss(x, y.to(device), step)
+            with _precision(training, device):
+                terms = loss(x, moved(y, device), step)
             total = torch.stack([weight * value for weight, value in terms.values()]).sum()
             run.optimizer.zero_grad(set_to_none=True)
             total.backward()  # type: ignore[no-untyped-call]
@@ -162,6 +167,11 @@ def fit(
         run.close_epoch(training.lr_at((run.epoch + 1) * steps - 1, steps), len(data), validate)
         run.save_if_due(finished=run.epoch == training.epochs)
     return run.log
+
+
+def _precision(training: Training, device: torch.device) -> AbstractContextManager[object]:
+    """Torch's mixed precision if it is asked for; bfloat16 needs no scaling of the loss."""
+    return torch.autocast(device.type, torch.bfloat16) if training.mixed else nullcontext()
 
 
 def train_mode(net: nn.Module, params: Mapping[str, nn.Parameter], n: int) -> None:
@@ -188,12 +198,17 @@ class _Run:
         extra: dict[str, Tensor] | None,
         place: Directory | None,
     ):
+        if training.deterministic:
+            deterministic_kernels()
         self.net, self.params, self.training, self.place = net, params, training, place
         self.extra = {} if extra is None else extra
         self.optimizer = _optimizer(list(params.values()), training)
         self.epoch = self.step = 0
         self.sums: dict[str, float] = {}
         self.log: list[dict[str, Any]] = []
+        # A GPU works behind us: each look at its numbers waits for it, so that they are looked at a few steps later.
+        self.patience = 1 if next(iter(params.values())).device.type == "cpu" else 64
+        self.unread: list[tuple[int, float, list[str], Tensor]] = []  # step, learning rate, names of terms, numbers
         self.losses: list[float] = []  # the last 20, for the report of a divergence
         self.saved_at = time.monotonic()
         self.buffers = {  # batch-norm statistics of the modules that learn
@@ -211,25 +226,37 @@ class _Run:
             self._load(found[1])
 
     def require_finite(self, total: Tensor, terms: Terms, step: int, lr: float) -> None:
-        """Refuse a step whose loss, gradient or statistics are not finite; add up the losses of the epoch."""
+        """Refuse a step whose loss, gradient or statistics are not finite; on a GPU at one of the next 64 steps."""
         gradients = [p.grad for p in self.params.values() if p.grad is not None]
         # One number each for the gradients and for the statistics that this step's forward pass has moved.
         norm = torch.nn.utils.get_total_norm(gradients)
         statistics = torch.nn.utils.get_total_norm(self.statistics) if self.statistics else torch.zeros_like(norm)
         losses = [total.detach(), *(value.detach() for _, value in terms.values())]
-        *values, gradient, statistic = torch.stack([*losses, norm, statistics]).tolist()
+        self.unread.append((step, lr, list(terms), torch.stack([*losses, norm, statistics])))
+        if len(self.unread) >= self.patience:
+            self.read()
+
+    def read(self) -> None:
+        """Look at the numbers of the last steps, one step after another; add up the losses of the epoch."""
+        unread, self.unread = self.unread, []
+        for step, lr, names, numbers in unread:
+            self._read_one(step, lr, names, numbers.tolist())
+
+    def _read_one(self, step: int, lr: float, names: list[str], numbers: list[float]) -> None:
+        *values, gradient, statistic = numbers
         self.losses = [*self.losses[-19:], values[0]]
-        for what, numbers in (
+        for what, found in (
             ("the loss", values),
             ("the gradient", [gradient]),
             ("a batch-norm statistic", [statistic]),
         ):
-            if not all(map(math.isfinite, numbers)):
+            if not all(map(math.isfinite, found)):
                 raise Diverged(what, step, lr, gradient, self.losses)
-        for name, value in zip(terms, values[1:]):
+        for name, value in zip(names, values[1:]):
             self.sums[name] = self.sums.get(name, 0.0) + value
 
     def close_epoch(self, lr: float, visits: int, validate: Callable[[], float | None] | None) -> None:
+        self.read()
         losses = {f"loss_{name}": total / self.step for name, total in self.sums.items()}
         validation = validate() if validate is not None else None
         self.log.append({"epoch": self.epoch + 1, "lr": lr, "visits": visits, **losses, "validation": validation})
@@ -242,6 +269,7 @@ class _Run:
     def save(self) -> None:
         if self.place is None:
             return
+        self.read()  # nothing that is not finite is saved
         tensors = {f"params.{name}": p.detach() for name, p in self.params.items()}
         tensors |= {f"buffers.{name}": b for name, b in self.buffers.items()}
         tensors |= {f"extra.{name}": t for name, t in self.extra.items()}
@@ -298,4 +326,4 @@ def predict(
 ) -> Tensor:
     """q for every item of `data`, in order: (n, classes), on the CPU."""
     chunks: Iterator[Index] = (np.arange(i, min(i + 512, len(data))) for i in range(0, len(data), 512))
-    return torch.cat([logits(augment.plain(x.to(device))).cpu() for x, _ in data.batches(chunks)])
+    return torch.cat([logits(augment.plain(moved(x, device))).cpu() for x, _ in data.batches(chunks)])

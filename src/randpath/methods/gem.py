@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task
+from randpath.engines.device import moved
 from randpath.keyed import rng
 from randpath.learning.method import Learned, Work
 from randpath.learning.objective import cross_entropy
@@ -70,7 +71,7 @@ class GEM(Plain):
         x, y = next(iter(data.batches([draw.choice(len(data), n, replace=False)])))
         was_training = net.training
         net.train(was_training and n > 1)  # one image has no batch statistics
-        q = net(s.augment.train(x.to(s.device), draw))
-        gradients = torch.autograd.grad(cross_entropy(q, y.to(s.device)), list(net.parameters()))
+        q = net(s.augment.train(moved(x, s.device), draw))
+        gradients = torch.autograd.grad(cross_entropy(q, moved(y, s.device)), list(net.parameters()))
         net.train(was_training)
         return torch.cat([g.flatten() for g in gradients])

@@ -1,5 +1,8 @@
 """Adaptive RPS-Net: random path selection, switched when the path is saturated (the paper, section 3).
 
+A path is frozen by `RPS._begin`: after a switch it belongs to P_fixed, and only P_tr = P ^ (P & P_fixed) learns.
+`PathNetwork.train_only` then computes no gradient elsewhere, and `learning.train.train_mode` lets its batch-norm stand.
+
 `switch_every=J` with attention "none" is the 2019 RPS-Net, which switches after every J tasks.
 """
 

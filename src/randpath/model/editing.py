@@ -1,5 +1,6 @@
-"""Forget a class, or make one of two: a new model from the stored form of the old one, and so checked as any other."""
+"""Rename, forget or merge classes: a new model from the stored form of the old one, and so checked as any other."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from randpath.errors import UsageError
 from randpath.learning.anchor import relabelled
 from randpath.learning.train import predict
 from randpath.model.model import Model
-from randpath.model.stored import encode_label
-from randpath.names import normal, shown
+from randpath.model.stored import encode_label, origins
+from randpath.names import clean, normal, shown
 from randpath.network.fold import Folded
 from randpath.storage.checkpoint import Saved
 
@@ -27,6 +28,22 @@ def number_of(model: Model, name: str) -> int:
     if (wanted := normal(name)) in texts:
         return texts.index(wanted)
     raise UsageError(f"the model has no class {shown(name)!r}; it has {', '.join(texts[:20])}")
+
+
+def rename(model: Model, old: str, new: str) -> None:
+    """Give the class that reads `old` another name, also in what was said of it."""
+    c, new = number_of(model, old), clean(new)
+    if new in [model.text(i) for i in range(len(model.names))]:
+        raise UsageError(f"{new!r} is a class already")
+    text = model.text(c)
+    model.names[c] = new
+    left = iter(model.names)
+    for entry in model.history:
+        entry["classes_added"] = [encode_label(next(left)) for _ in entry["classes_added"]]
+        for key in ("dropped", "fewer_right"):
+            entry[key] = {new if name == text else name: value for name, value in entry.get(key, {}).items()}
+        said = entry.get("confusions", [])
+        entry["confusions"] = [[new if name == text else name for name in row[:2]] + row[2:] for row in said]
 
 
 def forget(model: Model, c: int) -> Model:
@@ -66,15 +83,7 @@ def merge(model: Model, kept: int, other: int) -> Model:
             row, bias = _merged_row(model, net, data, first, second)
             tensors[file]["head.weight"][first], tensors[file]["head.bias"][first] = row, bias
             _drop_row(tensors, document, file, second)
-    name = document["names"][kept]
-    gone = document["names"][first if kept == second else second]
-    for entry in document["history"]:  # the task that brought the first of the two brought the class
-        if kept == second:
-            entry["classes_added"] = [n for n in entry["classes_added"] if n != name]
-            entry["classes_added"] = [name if n == gone else n for n in entry["classes_added"]]
-        else:
-            entry["classes_added"] = [n for n in entry["classes_added"] if n != gone]
-    document["names"][first] = name
+    document["names"][first] = document["names"][kept]
     return _rebuilt(model, tensors, document, labels, [model.text(other)])
 
 
@@ -86,8 +95,7 @@ def _stored(model: Model) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]
         for file, part in state.tensors.items()
         if file != "known"
     }
-    history = [{**entry, "classes_added": [*entry["classes_added"]]} for entry in document["history"]]
-    return tensors, {**document, "names": [*document["names"]], "history": history, "novelty": None}
+    return tensors, {**document, "names": [*document["names"]], "novelty": None}
 
 
 def _classifiers(tensors: dict[str, dict[str, Tensor]]) -> list[str]:
@@ -126,17 +134,28 @@ def _rebuilt(
                 tensors[file] = {key: torch.from_numpy(array) for key, array in kept.tensors().items()}
     if model.sums is not None:
         tensors["sums"] = relabelled(model.sums, labels).tensors()
-    keep = [c for c in range(len(labels)) if labels.index(labels[c]) == c and labels[c] >= 0]
-    lost = [encode_label(model.names[c]) for c in range(len(labels)) if labels[c] < 0]
-    document["names"] = [document["names"][c] for c in keep]
-    for entry in document["history"]:
-        entry["classes_added"] = [name for name in entry["classes_added"] if name not in lost]
-        for key in ("dropped", "fewer_right"):
-            entry[key] = {name: value for name, value in entry.get(key, {}).items() if name not in gone}
-        entry["confusions"] = [row for row in entry.get("confusions", []) if not {*row[:2]} & {*gone}]
+    document["history"] = _history(model, document["names"], labels, gone)
+    document["names"] = [name for entry in document["history"] for name in entry["classes_added"]]
     rebuilt = Model.restore(Saved(tensors, {"model": document}), model.device, model.directory)
     rebuilt.calibrate(list(rebuilt.method.memory.val.values()))
     return rebuilt
+
+
+def _history(model: Model, names: list[Any], labels: list[int], gone: list[str]) -> list[dict[str, Any]]:
+    """The history without what is gone: a class stays with the call that brought the first of its parts."""
+    came = origins(model.history)
+    history, c = [], 0
+    for entry in model.history:
+        own = range(c, c := c + len(entry["classes_added"]))
+        stay = [i for i in own if labels[i] >= 0 and labels.index(labels[i]) == i]
+        new = {**entry, "classes_added": [names[i] for i in stay]}
+        parts = [[came[k] for k in range(len(labels)) if labels[k] == labels[i]] for i in stay]
+        new["origins"] = [sorted(set().union(*part)) for part in parts]
+        for key in ("dropped", "fewer_right"):
+            new[key] = {name: value for name, value in entry.get(key, {}).items() if name not in gone}
+        new["confusions"] = [row for row in entry.get("confusions", []) if not {*row[:2]} & {*gone}]
+        history.append(new)
+    return history
 
 
 def _sorted(data: Dataset) -> Dataset:
@@ -167,12 +186,30 @@ def _merged_row(model: Model, net: Folded, data: Dataset, a: int, b: int) -> tup
     return row[:-1], row[-1]
 
 
-def without(saved: Saved, name: str) -> tuple[Saved | None, bool]:
-    """A stored version without a class (none: it had no other), and whether it had it."""
-    model = Model.restore(saved)
-    if normal(name) not in [model.text(c) for c in range(len(model.names))]:
-        return saved, False
-    if len(model.names) == 1:
-        return None, True
-    state, document = forget(model, number_of(model, name)).state()
-    return Saved(dict(state.tensors), {"model": document}), True
+def bears(model: Model, name: str) -> bool:
+    """Whether a class reads `name`."""
+    return normal(name) in [model.text(c) for c in range(len(model.names))]
+
+
+def origins_of(name: str, now: Model, models: Sequence[Model]) -> set[str]:
+    """Where all came from that bears the name in one of `models`, and is not another class of `now`."""
+    wanted, found = normal(name), set[str]()
+    for model in models:
+        found |= set().union(*(own for c, own in enumerate(origins(model.history)) if model.text(c) == wanted))
+    if not found:
+        number_of(now, name)  # says which classes there are
+    others = {now.text(c): own for c, own in enumerate(origins(now.history)) if now.text(c) != wanted and own & found}
+    if not (gone := found.difference(*others.values())):
+        is_now = next(iter(others))
+        raise UsageError(f"{shown(name)} is {is_now} now, or a part of it", next=f"forget {is_now}")
+    return gone
+
+
+def without(model: Model, gone: set[str]) -> Model | None:
+    """The model without the classes that came from there; none if it has no others."""
+    lost = [c for c, own in enumerate(origins(model.history)) if own & gone]
+    if len(lost) == len(model.names):
+        return None
+    for c in reversed(lost):
+        model = forget(model, c)
+    return model

@@ -19,7 +19,7 @@ from randpath.data.dataset import Dataset, Joined
 from randpath.data.features import Start
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device
-from randpath.errors import Damaged, UsageError
+from randpath.errors import Damaged
 from randpath.learning.anchor import Anchored, Mix, mixed, with_items
 from randpath.learning.closed import Sums
 from randpath.learning.cost import count_flops, megabytes
@@ -47,7 +47,7 @@ from randpath.model.stored import (
     plan_from,
     sums_from,
 )
-from randpath.names import clean, normal, shown
+from randpath.names import shown
 from randpath.network.fold import Folded, fold
 from randpath.network.path import Path
 from randpath.storage.checkpoint import Saved
@@ -296,19 +296,6 @@ class Model:
     def text(self, c: int) -> str:
         """The name of a class as it is printed and compared."""
         return shown(str(self.names[c]))
-
-    def rename(self, old: str, new: str) -> None:
-        """Give the class that reads `old` another name."""
-        texts = [self.text(c) for c in range(len(self.names))]
-        old, new = normal(old), clean(new)
-        if old not in texts:
-            raise UsageError(f"the model has no class {shown(old)!r}; it has {', '.join(texts[:20])}")
-        if new in texts:
-            raise UsageError(f"{new!r} is a class already")
-        before = encode_label(self.names[texts.index(old)])
-        self.names[texts.index(old)] = new
-        for entry in self.history:
-            entry["classes_added"] = [new if name == before else name for name in entry["classes_added"]]
 
     def path_map(self) -> list[list[int]]:
         """For every layer and module the first task that used it; 0 for none."""

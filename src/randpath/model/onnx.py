@@ -1,4 +1,4 @@
-"""The model as one ONNX file: pictures in, probabilities out. With model/pretrained.py, what imports onnx."""
+"""The model as one ONNX file: pictures in, probabilities out; a run: logits. With pretrained.py, what imports onnx."""
 
 import copy
 import json
@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randpath.errors import MissingExtra
+from randpath.bench.load import Run
+from randpath.data.augment import Augment
+from randpath.errors import MissingExtra, UsageError, as_typed
 from randpath.model.model import Model
 from randpath.model.start import kept_file
 from randpath.model.stored import encode_label
@@ -36,6 +38,19 @@ class Deployed(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         q: Tensor = self.inference(self.augment.plain(images))
         return (1 - self.doubt) * torch.softmax(q / self.temperature, dim=1) + self.doubt / self.num_classes
+
+
+class Answering(nn.Module):
+    """uint8 images (b, h, w, c), or float32 vectors (b, d), to a method's logits (b, classes)."""
+
+    def __init__(self, inference: nn.Module, augment: Augment):
+        super().__init__()
+        self.inference, self.augment = inference.cpu().float(), augment
+        self.eval().requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        q: Tensor = self.inference(self.augment.plain(images))
+        return q
 
 
 def export(module: nn.Module, example: Tensor, taken: str, given: str) -> "onnx.ModelProto":
@@ -120,12 +135,40 @@ def to_onnx(model: Model) -> bytes:
     if model.plan.start is not None:
         shape = model.start().shape
         proto = _behind(model, proto)
-    described = {
-        "names": json.dumps([encode_label(name) for name in model.names], ensure_ascii=False),
-        "threshold": repr(model.threshold),
-        "shape": json.dumps(shape),
-    }
-    for key, value in described.items():
+    return _described(
+        proto,
+        {
+            "names": json.dumps([encode_label(name) for name in model.names], ensure_ascii=False),
+            "threshold": repr(model.threshold),
+            "shape": json.dumps(shape),
+        },
+    )
+
+
+def run_to_onnx(run: Run) -> bytes:
+    """The method of a run as it answers after the last committed task, with the names in the metadata."""
+    if not run.lines:
+        raise UsageError(
+            f"{run.directory} has learned no task yet", where=str(run.directory), next=as_typed("resume", run.directory)
+        )
+    shape, name = run.source.train.shape, run.experiment.method
+    example = torch.zeros(2, *shape, dtype=torch.uint8 if len(shape) == 3 else torch.float32)
+    module = Answering(run.method.inference(), Augment(run.source.mean, run.source.std))
+    try:
+        proto = export(module, example, "images", "logits")
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise UsageError(
+            f"the answer of {name} cannot be written as ONNX: torch's exporter knows no way for a step of it",
+            where=str(run.directory),
+            next="use it in Python: randpath.load_run(DIRECTORY).method.inference() is a torch module",
+        ) from error
+    names = json.dumps(run.lines[-1]["classes"], ensure_ascii=False)
+    return _described(proto, {"names": names, "shape": json.dumps(shape), "method": name})
+
+
+def _described(proto: "onnx.ModelProto", notes: dict[str, str]) -> bytes:
+    """With notes in its metadata, checked, as bytes."""
+    for key, value in notes.items():
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
     import onnx

@@ -19,7 +19,14 @@ from randpath.storage.checkpoint import Saved
 
 FORMAT = 1  # of model.json; an unknown one is refused
 NUMBERS = ("by_odds", "by_distance", "limit", "false_alarms", "found")  # of a Novelty, in model.json
-REPORTED = {"k", "again", "classes_added", "path", "saturation", "switched", "accuracy_new", "accuracy_old", "notes"}
+NUMBER = (int, float, type(None))
+REPORTED: dict[str, tuple[type, ...]] = {  # by one call of learn, in the history
+    "k": (int,), "again": (int,), "classes_added": (list,), "path": (list,), "saturation": NUMBER,
+    "switched": (bool, type(None)), "accuracy_new": NUMBER, "accuracy_old": NUMBER, "notes": (list,),
+    "pictures": (int,), "pictures_of_seen_classes": (int,), "calibration_error": NUMBER, "dropped": (dict,),
+    "confusions": (list,),
+}  # fmt: skip
+ADDED: dict[str, tuple[type, ...]] = {"fewer_right": (dict,), "origins": (list,)}  # since the first release
 Label = Hashable
 
 
@@ -96,13 +103,39 @@ def checked_history(history: Any, net: PathNetwork, num_classes: int) -> list[di
     """The history, if it tells of every class once, task by task."""
     entries: list[dict[str, Any]] = list(history)
     for entry in entries:
-        if not isinstance(entry, dict) or not set(entry) >= REPORTED or type(entry["k"]) is not int:
+        if not isinstance(entry, dict) or not set(entry) >= set(REPORTED) or not _are_kinds(entry):
             raise Damaged("its history is not one")
         if [len(row) for row in entry["path"]] != [net.M] * net.L:
             raise Damaged("its history has paths of another network")
     if sum(len(entry["classes_added"]) for entry in entries) != num_classes or entries[0]["again"] != 0:
         raise Damaged("its history does not tell where its classes came from")
     return entries
+
+
+def _are_kinds(entry: dict[str, Any]) -> bool:
+    """Whether all that is read of an entry is what `learn` or an edit could have written."""
+    if any(type(entry[key]) not in kinds for key, kinds in {**REPORTED, **ADDED}.items() if key in entry):
+        return False
+    if any([type(cell) for cell in row] != [str, str, int] for row in entry["confusions"]):
+        return False
+    came = entry.get("origins", [["0.0"]] * len(entry["classes_added"]))
+    return len(came) == len(entry["classes_added"]) and all(
+        isinstance(own, list) and own and all(isinstance(text, str) for text in own) for own in came
+    )
+
+
+def origins(history: Sequence[Mapping[str, Any]]) -> list[set[str]]:
+    """Of every class the call that brought it and its place there, which stay whatever it is called later.
+
+    A class that was merged has several. `forget` and `merge` write them down, because they move the places.
+
+    >>> [sorted(own) for own in origins([{"classes_added": "ab"}, {"classes_added": "c", "origins": [["1.0", "0.2"]]}])]
+    [['0.0'], ['0.1'], ['0.2', '1.0']]
+    """
+    found: list[set[str]] = []
+    for call, entry in enumerate(history):
+        found += map(set, entry.get("origins") or ([f"{call}.{place}"] for place in range(len(entry["classes_added"]))))
+    return found
 
 
 def novelty_from(document: Any, saved: Saved, temperature: float, num_classes: int) -> Novelty | None:

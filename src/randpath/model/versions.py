@@ -7,7 +7,7 @@
 
 A version is committed by the rename that gives it its name. A writer never changes or overwrites one: `rollback` and
 `redo` commit an earlier state as a new version, so that the newest good version is always the right one, whatever the
-pointer says. Kept versions share no file. Whoever writes holds `lock(MODEL)`; readers need no lock.
+pointer says. No two states share a file. Whoever writes holds `lock(MODEL)`; readers need no lock.
 """
 
 import contextlib
@@ -134,6 +134,12 @@ def before(directory: Path, version: int) -> list[int]:
     return [holding[state] for state in line(directory, version).past if state in holding]
 
 
+def after(directory: Path, version: int) -> list[int]:
+    """The versions that hold the states which were undone, the next one first."""
+    holding = _holding(directory, version)
+    return [holding[state] for state in line(directory, version).future if state in holding]
+
+
 def name_of_work(directory: Path, base: int, *what: object) -> str:
     """The name of unfinished work: it belongs to the bytes of the version it began from, and to what is learned."""
     manifest = b""
@@ -177,17 +183,19 @@ def save(
 def rewrite(directory: Path, states: "list[Saved]", *, base: int) -> int:
     """Commit these states anew, the last one as the newest version, and remove every version that was there.
 
-    The newest is committed first: whoever reads meanwhile, or after a crash, gets an old version or it.
+    The newest is committed first: whoever reads meanwhile, or after a crash, gets an old version or it. What else holds
+    old states, damaged versions and unfinished work, goes before that, so that no crash leaves it there for good.
     """
+    numbers = [_checked_number(directory, base + 1 + i) for i in range(len(states))]
     drop_above(directory, base)
-    numbers = [base + 1 + i for i in range(len(states))]
+    for name in inside.listing(directory / "versions"):
+        if BAD in name:
+            checkpoint.discard(directory / "versions" / name)
+    checkpoint.discard(directory / "work")
     for i in reversed(range(len(states))):
         here = {"model": states[i].documents["model"], "line": asdict(Line(numbers[i], tuple(numbers[:i])))}
         checkpoint.save(directory / "versions", f"{numbers[i]:06d}", states[i].tensors, here)
     finish(directory, numbers[-1])
-    for name in inside.listing(directory / "versions"):
-        if BAD in name:
-            checkpoint.discard(directory / "versions" / name)
     return numbers[-1]
 
 
@@ -229,7 +237,7 @@ def redo(directory: Path, read: Callable[[Saved], object], tell: Callable[[str],
 
 def _repeat(directory: Path, base: int, saved: Saved, here: Line) -> tuple[int, int]:
     old = _holding(directory, base)[here.state]
-    # Links cost nothing and are no risk here: the version that has the files now is pruned in this same step.
+    # Links cost no room, even on a full disk, and are no risk: the version that has the files now is of the same state.
     _commit(directory, base + 1, saved.tensors, saved.documents["model"], here, link=place(directory, old))
     return base + 1, old
 
@@ -242,12 +250,16 @@ def _commit(
     here: Line,
     link: Path | None = None,
 ) -> None:
-    if number >= MOST:
-        raise DataError(f"{directory} has had {MOST:,} versions, the most there can be", where=str(directory))
     documents = {"model": document, "line": asdict(here)}
-    drop_above(directory, number - 1)
+    drop_above(directory, _checked_number(directory, number) - 1)
     checkpoint.save(directory / "versions", f"{number:06d}", tensors, documents, link=link)
     finish(directory, number)
+
+
+def _checked_number(directory: Path, number: int) -> int:
+    if number >= MOST:
+        raise DataError(f"{directory} has had {MOST:,} versions, the most there can be", where=str(directory))
+    return number
 
 
 def finish(directory: Path, number: int) -> None:

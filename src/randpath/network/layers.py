@@ -193,7 +193,7 @@ class PathNetwork(nn.Module):
     def train_only(self, trained: Path) -> dict[str, nn.Parameter]:
         """Make `trained`, the skips, the attention and the head learn, and nothing else; `fit` takes what is returned.
 
-        Elsewhere no gradient is computed, and `fit` lets batch-norm stand still.
+        Frozen is what is left: no gradient is computed there, and `fit` lets its batch-norm stand still (`train_mode`).
         """
         self.requires_grad_(True)
         for l, m in Path.full(self.L, self.M):  # noqa: E741

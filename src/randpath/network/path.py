@@ -1,4 +1,7 @@
-"""Paths through L layers of M modules, and the paper's algebra on them (section 3.1.1)."""
+"""Paths through L layers of M modules, and the paper's algebra on them (section 3.1.1).
+
+Where a path is chosen, trained and frozen: methods/rps.py.
+"""
 
 import math
 from collections.abc import Iterator, Sequence

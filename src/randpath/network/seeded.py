@@ -22,5 +22,5 @@ def seeded(build: Callable[[], Built], *key: int | str) -> Built:
     True
     """
     with _one_at_a_time, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(*key))
+        torch.default_generator.manual_seed(seed_of(*key))  # torch.manual_seed would reseed the user's GPU, too
         return build()

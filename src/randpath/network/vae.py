@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from randpath.engines.device import moved
+
 
 class Decoder(nn.Module):
     """z to pixels in 0..1: two hidden layers, then one logit for each pixel."""
@@ -24,7 +26,7 @@ class Decoder(nn.Module):
     def sample(self, n: int, draw: np.random.Generator) -> Tensor:
         """Pictures in 0..1 of z ~ N(0, 1)."""
         z = torch.from_numpy(draw.standard_normal((n, self.latent), np.float32))
-        return torch.sigmoid(self(z.to(next(self.parameters()).device)))
+        return torch.sigmoid(self(moved(z, next(self.parameters()).device)))
 
 
 class VAE(nn.Module):
@@ -49,7 +51,7 @@ def negative_elbo(x: Tensor, latent: Tensor, decoder: Decoder, draw: np.random.G
     `latent` is (mu, log sigma^2); z = mu + sigma * noise; p(x | z) is a Bernoulli for each pixel, x in 0..1.
     """
     mu, log_variance = latent.chunk(2, dim=1)
-    noise = torch.from_numpy(draw.standard_normal(tuple(mu.shape), np.float32)).to(mu.device)
+    noise = moved(torch.from_numpy(draw.standard_normal(tuple(mu.shape), np.float32)), mu.device)
     logits = decoder(mu + (log_variance / 2).exp() * noise)
     reconstruction = F.binary_cross_entropy_with_logits(logits, x, reduction="sum")
     divergence = gaussian_divergence(mu, log_variance).sum()

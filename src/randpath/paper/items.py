@@ -309,7 +309,7 @@ ITEMS = (
             ],
         ),
         small={
-            "J = 2": CIFAR20 + _sets(options_switch_every=2), "th = 0": CIFAR20 + _sets(options_threshold=0),
+            "J = 2": CIFAR20 + _sets(options_switch_every=2), "th = 0": CIFAR20,
             "th = 1": CIFAR20 + _sets(options_threshold=1),
         },
         full={

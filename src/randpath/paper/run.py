@@ -1,6 +1,7 @@
 """What an item needs: its runs, which of them are there, and what they measured."""
 
 import hashlib
+import importlib
 import json
 import pathlib
 import shlex
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from randpath.bench.begin import FREE
+from randpath.bench.experiment import Experiment
 from randpath.errors import UsageError
 from randpath.methods import METHODS
 from randpath.paper.items import ITEMS, Item, Scale
@@ -59,15 +61,26 @@ def planned_runs(item: Item, scale: Scale, folder: pathlib.Path) -> list[Planned
         recipe, *words = shlex.split(arguments)
         pairs = list(zip(words[::2], words[1::2]))
         options = dict(pair for pair in pairs if pair[0] != "--set")
-        settings = tuple(value for word, value in pairs if word == "--set")
+        method = options.get("--method", "rps")
+        variant: Literal["tuned", "paper"] = "paper" if options.get("--variant") == "paper" else "tuned"
+        settings = _changes(recipe, variant, method, [value for word, value in pairs if word == "--set"])
         for seed in item.seeds:
-            method = options.get("--method", "rps")
-            variant: Literal["tuned", "paper"] = "paper" if options.get("--variant") == "paper" else "tuned"
             if method in METHODS:
                 planned = PlannedRun(arm, recipe, variant, method, settings, seed, folder)
                 name = hashlib.sha256(planned.command.encode()).hexdigest()[:12]
                 found.append(replace(planned, directory=folder / f"{recipe}-{method}-{name}"))
     return found
+
+
+def _changes(recipe: str, variant: str, method: str, settings: Sequence[str]) -> tuple[str, ...]:
+    """Those settings that are not the recipe's own: arms that mean the same are one run.
+
+    >>> _changes("cifar20_10_small", "paper", "rps", ["options.gamma=2.5", "modules=8", "attention=none"])
+    ('attention=none',)
+    """
+    own: Experiment = getattr(importlib.import_module(f"randpath.recipes.{recipe}"), variant)
+    own = own if own.method == method else replace(own, method=method, options={})
+    return tuple(sorted(setting for setting in settings if own.with_settings([setting]) != own))
 
 
 def absent(item: Item, scale: Scale) -> list[str]:

@@ -33,14 +33,22 @@ validation images; the authors' code chose its best epoch and path on test image
 """
 
 
-def table(item: Item, results: Sequence[Result], scale: Scale) -> list[tuple[str, str, str, str]]:
-    """Arm, seeds, our final accuracy and the paper's, in percent."""
-    found = by_arm(results)
-    rows = []
+def table(item: Item, results: Sequence[Result], scale: Scale) -> list[tuple[str, ...]]:
+    """A heading, and a row for each arm: its seeds, and accuracies in percent or what the item's figure shows."""
+    found, rows = by_arm(results), list[tuple[str, ...]]()
+    counts = item.picture in ("parameters", "flops")
+    if counts:
+        rows.append(("", "seeds", f"{item.picture} after the first task, millions", "after the last"))
+    else:
+        rows.append(("", "seeds", "ours, %", "the paper, %"))
     for arm in item.small if scale == "small" else item.full:
-        final = [100 * r["accuracy"][-1] for r in found.get(arm, [])]
-        published = f"{100 * item.published[arm]:.2f}" if arm in item.published else "-"
-        rows.append((arm, str(len(final)), metrics.spread(final), published))
+        same = found.get(arm, [])
+        if counts:
+            values = (metrics.spread([r[f"{item.picture}_by_task"][end] / 1e6 for r in same]) for end in (0, -1))
+            rows.append((arm, str(len(same)), *values))
+        else:
+            published = f"{100 * item.published[arm]:.2f}" if arm in item.published else "-"
+            rows.append((arm, str(len(same)), metrics.spread([100 * r["accuracy"][-1] for r in same]), published))
     return rows
 
 
@@ -125,9 +133,8 @@ def page(root: pathlib.Path) -> dict[pathlib.Path, str]:
             files = ", ".join(f"`{file.relative_to(root).as_posix()}`" for file in sources(root, item, scale))
             parts.append(f"**Ours, {scale} scale** (from {files}): {verdict(item, results)}.\n")
             parts.append(f"![{item.title}, {scale} scale](figures/paper/{name})\n")
-            rows = ["| | seeds | ours, % | the paper, % |", "|---|---|---|---|"]
-            rows += [f"| {' | '.join(row)} |" for row in table(item, results, scale)]
-            parts.append("\n".join(rows) + "\n")
+            heading, *rows = (f"| {' | '.join(row)} |" for row in table(item, results, scale))
+            parts.append("\n".join([heading, "|---|---|---|---|", *rows]) + "\n")
         if not there:
             why = f"it needs {item.needs}" if item.needs else f"type `randpath paper {item.name} --record`"
             parts.append(f"**Ours:** not recorded yet; {why}.\n")

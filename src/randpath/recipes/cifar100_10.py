@@ -1,6 +1,6 @@
 """CIFAR-100 in ten tasks of ten classes, 2,000 exemplars, as published: for machines with GPUs (section 4.2, figure 4).
 
-    randpath bench cifar100_10 [--variant paper] [--seed S] --set device=cuda
+    randpath bench cifar100_10 [--variant paper] [--seed S] --device cuda
 
 `paper` has the paper's network, candidates and epochs. `tuned` carries the loss and schedule of `cifar100_10_cpu` over
 to that network. We have run neither to its end: a test starts both on a few images. For CPUs there is cifar100_10_cpu.

@@ -1,6 +1,6 @@
 """CIFAR-100 in two tasks of fifty classes, 2,000 exemplars, as published (figure 4).
 
-    randpath bench cifar100_2 [--variant paper] [--seed S] --set device=cuda
+    randpath bench cifar100_2 [--variant paper] [--seed S] --device cuda
 
 All but the number of tasks is that of cifar100_10.
 """

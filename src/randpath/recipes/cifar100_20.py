@@ -1,6 +1,6 @@
 """CIFAR-100 in twenty tasks of five classes, 2,000 exemplars, as published (figure 4).
 
-    randpath bench cifar100_20 [--variant paper] [--seed S] --set device=cuda
+    randpath bench cifar100_20 [--variant paper] [--seed S] --device cuda
 
 All but the number of tasks is that of cifar100_10.
 """

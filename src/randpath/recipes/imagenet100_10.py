@@ -1,6 +1,6 @@
 """ImageNet-100 in ten tasks of ten classes, 2,000 exemplars, as published (section 4.2, table 1): for GPUs.
 
-    randpath bench imagenet100_10 [--variant paper] [--seed S] --set device=cuda
+    randpath bench imagenet100_10 [--variant paper] [--seed S] --device cuda
 
 The dataset lists its hundred classes in iCaRL's order already. The paper's table has top-5 accuracies. We have run
 neither variant to its end: a test starts both on a few images.

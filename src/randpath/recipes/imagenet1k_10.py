@@ -1,6 +1,6 @@
 """ImageNet-1K in ten tasks of a hundred classes (section 4.2, table 1): imagenet100_10 says more.
 
-    randpath bench imagenet1k_10 [--variant paper] [--seed S] --set device=cuda
+    randpath bench imagenet1k_10 [--variant paper] [--seed S] --device cuda
 
 The paper does not tell its exemplars: 20,000 is iCaRL's number for a thousand classes, and ours.
 """

@@ -1,6 +1,6 @@
 """MS-Celeb-10K, ten thousand faces in ten tasks of a thousand (section 4.2, table 1): imagenet100_10 says more.
 
-    randpath bench ms_celeb_10 [--variant paper] [--seed S] --set device=cuda
+    randpath bench ms_celeb_10 [--variant paper] [--seed S] --device cuda
 
 The paper tells neither its exemplars (50,000 is ours: five per face) nor gamma (so its rule: images of the task /
 exemplars).

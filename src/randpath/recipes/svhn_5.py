@@ -1,6 +1,6 @@
 """SVHN in five tasks of two digits, 4,400 exemplars, the network of CIFAR-100, as published (section 4.2, table 2).
 
-    randpath bench svhn_5 [--variant paper] [--seed S] --set device=cuda
+    randpath bench svhn_5 [--variant paper] [--seed S] --device cuda
 
 We have run neither variant to its end: a test starts both on a few images.
 """
