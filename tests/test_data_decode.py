@@ -372,3 +372,12 @@ def test_both_at_once_are_the_same_as_one_by_one(mode, size, shape):
     whole, small = decode_both(data, shape)
     np.testing.assert_array_equal(whole, decode(data, strict=True))
     np.testing.assert_array_equal(small, decode(data, shape))
+
+
+def test_what_telephones_write_is_read_where_the_plugin_is():
+    pillow_heif = pytest.importorskip("pillow_heif", reason="pip install pillow-heif")
+    pillow_heif.register_heif_opener()
+    grey = np.full((16, 24, 3), 128, np.uint8)
+    found = decode(encoded(grey, "heif", quality=90), (16, 16, 3))
+    assert found.shape == (16, 16, 3)
+    assert abs(found.astype(int) - 128).max() <= 4

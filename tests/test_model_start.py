@@ -22,13 +22,18 @@ from randpath.errors import Damaged, DataError
 from tests.commands import run, run_json
 from tests.pictures import small_network as small
 from tests.school import tiny
+from tests.served import Client
 
 pytest.importorskip("onnxruntime", reason="pip install 'randpath[start]'")
 pretrained = pytest.importorskip("randpath.model.pretrained")
-from randpath.data import features  # noqa: E402
-from randpath.learning.anchor import Anchored, Mix, choose, with_items  # noqa: E402
+from randpath import load_run  # noqa: E402
+from randpath.bench.run import steps  # noqa: E402
+from randpath.data import features, named  # noqa: E402
+from randpath.learning.anchor import SHARES, Anchored, Mix, choose, with_items  # noqa: E402
 from randpath.model import start, versions  # noqa: E402
+from randpath.model.asking import Asker  # noqa: E402
 from randpath.model.model import Model  # noqa: E402
+from randpath.recipes import cifar100_10_start  # noqa: E402
 
 
 def pictures(n: int, size: int = 16) -> Arrays:
@@ -202,6 +207,33 @@ def test_a_model_with_a_start_grows_and_holds_no_picture(tmp_path: Path, network
         assert "which stays" in run("learn", model, more, "--start", "none", code=64)
 
 
+def test_forget_merge_and_serve_of_a_model_with_a_start(tmp_path: Path, network: Path) -> None:
+    web = pytest.importorskip("randpath.commands.web", reason="pip install 'randpath[serve]'")
+    model, first = tmp_path / "m", folder(tmp_path / "a", "one", "two", "red", "blue")
+    picture = first / "red" / "0.png"
+    with tiny():
+        run_json("learn", model, first, "--start", network, "--epochs", 2)
+        before = Model.restore(versions.load(model, 1))
+        run_json("merge", model, "one", "two")
+        merged = Model.restore(versions.load(model, 2))
+        assert merged.sums is not None and before.sums is not None
+        assert merged.names == ["blue", "one", "red"]
+        assert merged.sums.totals[1].tolist() == pytest.approx((before.sums.totals[1] + before.sums.totals[3]).tolist())
+        run_json("forget", model, "blue", "--for-good")
+        assert [Model.restore(versions.load(model, n)).names for n in versions.kept(model)][-1] == ["one", "red"]
+        assert all("blue" not in Model.restore(versions.load(model, n)).names for n in versions.kept(model))
+        told = run_json("predict", model, picture)["predictions"][0]
+        asker = Asker(model, pytest.fail)
+        try:
+            client = Client(web.application(asker), base_url="http://127.0.0.1:8000")
+            found = client.post("/predict", content=picture.read_bytes()).json()["predictions"][0]
+            nearest = client.post("/predict?nearest=1", content=picture.read_bytes())
+        finally:
+            asker.close()
+    assert found["label"] == told["label"] and found["confidence"] == pytest.approx(told["confidence"], abs=1e-9)
+    assert nearest.status_code == 200 and not nearest.json()["predictions"][0].get("nearest")  # no picture is stored
+
+
 def test_a_damaged_or_missing_start_is_told(tmp_path: Path, network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, first = tmp_path / "m", folder(tmp_path / "a", "one", "two")
     picture = first / "one" / "0.png"
@@ -314,3 +346,32 @@ def test_a_model_with_other_sums_is_refused(tmp_path: Path, network: Path) -> No
         saved.tensors["sums"]["gram"][0, 0] = torch.nan
         with pytest.raises(Damaged, match="not finite"):
             Model.restore(saved)
+
+
+def test_a_dataset_seen_through_a_start_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match="which is not there") as missing:
+        named.load("digits@small", tmp_path)
+    assert missing.value.next == f"randpath start small {tmp_path / 'start' / 'small.onnx'}"
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "small.onnx").write_bytes(small())
+    one, plain = named.load("digits@small", tmp_path), named.load("digits")
+    assert one.train.shape == (12,) and len(one.train) == len(plain.train)
+    assert np.square(one.test.items).sum(axis=1) == pytest.approx(12, rel=1e-3)
+    assert one.fingerprint != plain.fingerprint
+    opened = features.open_start(small())
+    monkeypatch.setattr(named, "open_start", lambda *_: opened)
+    monkeypatch.setattr(features.Start, "_one", None)
+    assert np.array_equal(named.load("digits@small", tmp_path).train.items, one.train.items)
+
+
+def test_bench_on_features_tells_the_path_networks_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANDPATH_DATA", str(tmp_path))
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "small.onnx").write_bytes(small())
+    settings = ["dataset=digits@small", "images=20", "tasks=5", "class_order=natural", "width=8"]
+    *_, last = steps(cifar100_10_start.tuned.with_settings(settings), tmp_path / "run")
+    own = last["own"]
+    assert own["its share"] in SHARES and 0.1 < own["closed form"] <= 1
+    assert last["accuracy"] >= min(own["closed form"], own["path network"])
+    saved = load_run(tmp_path / "run").method
+    assert saved.mix.share == own["its share"] and saved.sums.counts.tolist() == [18.0] * 10
