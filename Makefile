@@ -27,7 +27,8 @@ lint: setup
 
 # What takes under a minute together: for every save. `make test` before every commit.
 QUICK := tests/test_equations.py tests/test_commands_app.py tests/test_data_stream.py tests/test_data_augment.py \
-  tests/test_learning_memory.py tests/test_recipes.py tests/test_report_tables.py tests/test_storage_checkpoint.py
+  tests/test_house.py tests/test_learning_memory.py tests/test_recipes.py tests/test_report_tables.py \
+  tests/test_storage_checkpoint.py
 quick: lint
 	$(BIN)/python -m pytest -q $(QUICK)
 

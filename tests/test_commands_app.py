@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from randpath import errors
+from randpath.bench.cells import NAMED
 from randpath.methods import METHODS
 from randpath.settings import declared
 from tests.commands import ran, run
@@ -79,5 +80,5 @@ def test_methods_name_lists_the_options_with_default_and_meaning(name):
 
 
 def test_methods_lists_all_and_refuses_others():
-    assert [line.split()[0] for line in run("methods").splitlines()] == list(METHODS)
+    assert [line.split()[0] for line in run("methods").splitlines()] == [*METHODS, *NAMED]
     assert "there is no method 'ewd'; there are rps" in run("methods", "ewd", code=64)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from randpath.engines import device
+from randpath.engines import processes
 from randpath.engines.device import deterministic_kernels, moved, own
 from randpath.engines.processes import Processes
 from randpath.errors import Diverged, UsageError
@@ -129,7 +129,7 @@ def test_a_divergence_that_is_read_later_names_its_step_and_is_not_saved(monkeyp
 def test_a_worker_has_a_gpu_of_its_own_as_far_as_there_are_several(monkeypatch):
     for gpus, workers, wanted in ((0, 2, "cuda"), (1, 2, "cuda"), (4, 1, "cuda:1"), (4, 6, "cuda:2")):
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
-        monkeypatch.setattr(device, "worker", workers)
+        monkeypatch.setattr(processes, "worker", workers)
         assert own("cuda") == wanted
         assert [own(name) for name in ("cpu", "cuda:3", "mps")] == ["cpu", "cuda:3", "mps"]  # as it was asked for
 
@@ -138,7 +138,7 @@ def place_of_worker(argument, tick):
     import time
 
     time.sleep(0.3)  # so that no worker takes two
-    return device.worker
+    return processes.worker
 
 
 def test_the_workers_of_an_engine_are_numbered_from_0():
@@ -147,7 +147,7 @@ def test_the_workers_of_an_engine_are_numbered_from_0():
         engine._workers[0].process.kill()
         engine._workers[0].process.join()
         assert sorted(engine.map(place_of_worker, [0, 1])) == [0, 1]  # the new one takes the lost one's place
-    assert device.worker == 0
+    assert processes.worker == 0
 
 
 class Pretended:

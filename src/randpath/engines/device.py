@@ -5,9 +5,8 @@ import os
 import torch
 from torch import Tensor
 
+from randpath.engines import processes
 from randpath.errors import DeviceMissing
-
-worker = 0  # the number of this worker among its engine's, from 0; set in a worker alone
 
 
 def check_device(device: str) -> None:
@@ -22,7 +21,7 @@ def own(device: str) -> str:
     """ "cuda", of no number, is another GPU in each worker as far as there are several: one candidate per GPU."""
     if device != "cuda" or torch.cuda.device_count() < 2:
         return device
-    return f"cuda:{worker % torch.cuda.device_count()}"
+    return f"cuda:{processes.worker % torch.cuda.device_count()}"
 
 
 def moved(tensor: Tensor, device: torch.device | str) -> Tensor:

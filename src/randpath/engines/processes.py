@@ -25,7 +25,7 @@ from multiprocessing.context import SpawnContext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
-from randpath.engines import device, waiting
+from randpath.engines import waiting
 from randpath.engines.serial import Tick, quiet
 from randpath.errors import UsageError, WorkerLost
 
@@ -84,6 +84,7 @@ class _Link:
 
 
 _link: _Link | None = None  # set in a worker, and nowhere else
+worker = 0  # the number of this worker among its engine's, from 0; set in a worker alone
 
 
 def _heartbeat(done: float) -> None:
@@ -94,8 +95,8 @@ def _heartbeat(done: float) -> None:
 
 def _serve(pipe: Connection, control: Connection, place: int) -> None:
     """The life of a worker."""
-    global _link
-    device.worker = place
+    global _link, worker
+    worker = place
     # Ctrl-C and a terminated process group reach us too, but the parent decides; it ends us with SIGKILL, if it must
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
