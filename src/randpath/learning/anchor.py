@@ -3,7 +3,7 @@
     q = (1 - a) log softmax(q_lda / t_lda) + a log softmax(q_path / t_path)
 
 q_lda is a shrunk linear discriminant of unit vectors, which needs sums alone and no old picture; a is chosen on the
-held-out pictures, 0 where these are few, so that the answer is not worse than the simple thing.
+held-out pictures, 0 unless they show that more is better, so that the answer is not worse than the simple thing.
 """
 
 import copy
@@ -120,7 +120,9 @@ def relabelled(sums: Sums, labels: list[int]) -> Sums:
 
 
 def choose(q_lda: np.ndarray, q_path: np.ndarray, y: np.ndarray) -> Mix:
-    """The mix under which the held-out pictures are the most likely, every class counting equally.
+    """The temperatures under which the held-out pictures are the most likely; the share with the most of them right.
+
+    Every class counts equally; a share that is not two standard errors better than none is chance.
 
     >>> choose(np.eye(2).repeat(30, 0), np.eye(2).repeat(30, 0)[::-1], np.arange(2).repeat(30)).share
     0.0
@@ -131,8 +133,10 @@ def choose(q_lda: np.ndarray, q_path: np.ndarray, y: np.ndarray) -> Mix:
     if len(y) < FEW:
         return Mix(0.0, t_lda, t_path)
     one, other = log_softmax(q_lda / t_lda, axis=1), log_softmax(q_path / t_path, axis=1)
-    share = min(SHARES, key=lambda a: _loss(log_softmax((1 - a) * one + a * other, axis=1), y))
-    return Mix(share, t_lda, t_path)
+    right = {a: (((1 - a) * one + a * other).argmax(axis=1) == y).astype(float) for a in SHARES}
+    gain = {a: class_weights(y) * (right[a] - right[0.0]) for a in SHARES}
+    sure = [a for a in SHARES if gain[a].sum() >= 2 * np.sqrt(np.square(gain[a]).sum())]  # 0 always is
+    return Mix(max(sure, key=lambda a: gain[a].sum()), t_lda, t_path)
 
 
 def _temperature(q: np.ndarray, y: np.ndarray) -> float:
