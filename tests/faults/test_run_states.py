@@ -132,6 +132,21 @@ class RunsWithEngines(Runs):
     engines = True
 
 
+@pytest.mark.parametrize("n", [3, 6, 10, 14, 17, 19])
+def test_a_run_killed_while_it_begins_has_lost_nothing(n: int) -> None:
+    """Not even a checkpoint: a warning that says so would be an error here."""
+    place, reference = school()
+    runs = directory()
+    run = runs / "run"
+    for killed_at in (n, 0):
+        begun = (run / "experiment.json").exists()
+        typed = ("resume", run) if begun else ("bench", place / "tiny.py", "--out", run)
+        code, _, err = in_this_process(*typed, killed_at=killed_at)
+        assert code == (-signal.SIGKILL if killed_at else 0), err
+    assert digest(run) == reference
+    shutil.rmtree(runs)
+
+
 def test_3_sequences_on_a_run() -> None:
     try_sequences(Runs, 3, steps=8, derandomize=True)
 
