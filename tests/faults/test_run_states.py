@@ -79,7 +79,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(n=st.integers(1, 150))
     def go_on_and_be_killed(self, n: int) -> None:
-        say(*self.typed(), killed_at=n)
+        say(*self.typed(), how=f"python tests/faults/typed.py --killed-at {n}")
         code, _, err = in_this_process(*self.typed(), killed_at=n)
         assert code in (0, -signal.SIGKILL), err
 
