@@ -15,7 +15,7 @@ from randpath.learning.train import Training, fit
 from randpath.methods import METHODS
 from tests.checks import digest, setting, task, tasks
 
-SOLVED = ("ncm", "slda", "ranpac")  # no training
+SOLVED = ("ncm", "slda", "ranpac", "logistic", "joint_logistic", "anchored")  # solved on the CPU, at least in part
 READS = ("gem",)  # whose quadratic programme is solved on the CPU at each step
 
 

@@ -1,5 +1,6 @@
 """Every error that a user can cause: one family, free of torch. Anything else that is raised is a bug of ours."""
 
+import pathlib
 import shlex
 from typing import Any, ClassVar
 
@@ -9,8 +10,12 @@ def as_typed(*words: object) -> str:
 
     >>> as_typed("rollback", "my birds")
     "randpath rollback 'my birds'"
+
+    >>> as_typed("rollback", pathlib.Path("-birds"))
+    'randpath rollback ./-birds'
     """
-    return shlex.join(["randpath", *map(str, words)])
+    paths = [f"./{word}" if isinstance(word, pathlib.Path) and str(word).startswith("-") else word for word in words]
+    return shlex.join(["randpath", *map(str, paths)])
 
 
 class RandpathError(Exception):

@@ -27,9 +27,9 @@ def directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="states-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
 
 
-def say(*typed: object, killed_at: int = 0) -> None:
+def say(*typed: object, how: str = "randpath") -> None:
     """Show a command, should the sequence fail."""
-    note(f"randpath {shlex.join(map(str, typed))}" + f"   # killed at file operation {killed_at}" * bool(killed_at))
+    note(f"{how} {shlex.join(map(str, typed))}")
 
 
 def in_this_process(*typed: object, killed_at: int = 0) -> tuple[int, str, str]:

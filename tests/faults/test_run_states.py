@@ -79,7 +79,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(n=st.integers(1, 150))
     def go_on_and_be_killed(self, n: int) -> None:
-        say(*self.typed(), killed_at=n)
+        say(*self.typed(), how=f"python tests/faults/typed.py --killed-at {n}")
         code, _, err = in_this_process(*self.typed(), killed_at=n)
         assert code in (0, -signal.SIGKILL), err
 
@@ -130,6 +130,21 @@ class Runs(RuleBasedStateMachine):
 
 class RunsWithEngines(Runs):
     engines = True
+
+
+@pytest.mark.parametrize("n", [3, 6, 10, 14, 17, 19])
+def test_a_run_killed_while_it_begins_has_lost_nothing(n: int) -> None:
+    """Not even a checkpoint: a warning that says so would be an error here."""
+    place, reference = school()
+    runs = directory()
+    run = runs / "run"
+    for killed_at in (n, 0):
+        begun = (run / "experiment.json").exists()
+        typed = ("resume", run) if begun else ("bench", place / "tiny.py", "--out", run)
+        code, _, err = in_this_process(*typed, killed_at=killed_at)
+        assert code == (-signal.SIGKILL if killed_at else 0), err
+    assert digest(run) == reference
+    shutil.rmtree(runs)
 
 
 def test_3_sequences_on_a_run() -> None:

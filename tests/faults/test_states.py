@@ -8,7 +8,6 @@ import atexit
 import contextlib
 import functools
 import os
-import random
 import shutil
 import signal
 import time
@@ -25,7 +24,8 @@ from shelf import Lessons, Shelf, Version
 from states import answer, directory, in_this_process, say, try_sequences, wanted
 from tests.commands import interrupt
 from tests.pictures import pixels
-from tests.school import pictures, tiny
+from tests.school import tiny
+from typed import FOLDERS, flip, make_pictures
 
 from randpath.commands.reading import open_model
 from randpath.data.dataset import Arrays
@@ -33,11 +33,11 @@ from randpath.errors import Damaged
 from randpath.model import versions
 from randpath.storage.lock import lock
 
-FOLDERS = {"ab": 4, "c": 4, "de": 6, "ca": 4}  # of one-letter classes; of five pictures or more one is held out
 NAMES = ("a", "b", "x", "caf\u00e9", "cafe\u0301", "two words")
 WHO = st.one_of(st.integers(0, 9), st.sampled_from(NAMES))  # a class that is there, or whatever bears the name
 KILLS = st.one_of(st.just(0), st.integers(1, 40))  # at which file operation; 0: at none
-POINTERS = (None, b"", b'{"version": 99}', b"\0")
+AGAIN = "python tests/faults/typed.py"  # types it as this machine does
+POINTERS = (None, "", '{"version": 99}', r"\0")  # as printf takes them
 ASKED = Arrays(np.stack([pixels(f"asked {i}") for i in range(3)]), np.zeros(3, np.int64))
 ANSWERS: dict[Lessons, bytes] = {}  # the same lessons and edits give the same answers, whatever happened on the way
 
@@ -51,8 +51,8 @@ class Models(RuleBasedStateMachine):
         self.stack.enter_context(tiny())
         self.place = directory()
         self.stack.callback(shutil.rmtree, self.place, ignore_errors=True)
-        for name, count in FOLDERS.items():
-            pictures(self.place / name, *name, count=count)
+        make_pictures(self.place)
+        note(f"{AGAIN} --pictures {self.place}")
         self.model, self.copies = self.place / "model", 0
         self.shelf = Shelf()
         self.pointer_is_odd = False
@@ -67,16 +67,19 @@ class Models(RuleBasedStateMachine):
 
     def type(self, *typed: object, killed_at: int = 0) -> tuple[int, dict[str, Any]]:
         """Type a command; killed: code -9. What it answers otherwise."""
-        say(*typed, killed_at=killed_at)
+        say(
+            *typed,
+            how=f"{AGAIN} --killed-at {killed_at}" if killed_at else AGAIN if typed[0] == "learn" else "randpath",
+        )
         code, out = self.process(*typed, "--json", killed_at=killed_at)
         return code, answer(out)
 
     def process(self, *typed: object, killed_at: int) -> tuple[int, str]:
         return in_this_process(*typed, killed_at=killed_at)[:2]
 
-    def stopped(self, *typed: object) -> tuple[int, str]:
+    def stopped(self, step: int, *typed: object) -> tuple[int, str]:
         with pytest.MonkeyPatch.context() as patch:
-            interrupt(patch, 3, signal.SIGINT)
+            interrupt(patch, step, signal.SIGINT)
             return in_this_process(*typed)[:2]
 
     def edit(self, new: dict[int, Version] | None, refused: int, killed_at: int, *typed: object) -> dict[str, Any]:
@@ -120,7 +123,7 @@ class Models(RuleBasedStateMachine):
     @rule(folder=st.sampled_from(sorted(FOLDERS)), n=st.one_of(st.just(0), st.integers(1, 60)))
     def learn(self, folder: str, n: int) -> None:
         new, untold = {self.shelf.now() + 1: self.shelf.taught(folder)}, self.untold()
-        code, told = self.type("learn", self.model, self.place / folder, "--epochs", 1, killed_at=n)
+        code, told = self.type("learn", self.model, self.place / folder, "--epochs", 2, killed_at=n)
         self.learned(folder, new, untold, code, told)
 
     def learned(self, folder: str, new: dict[int, Version], untold: str, code: int, told: dict[str, Any]) -> None:
@@ -137,13 +140,12 @@ class Models(RuleBasedStateMachine):
         self.pointer_is_odd = False
         assert told["version"] == self.shelf.now()
 
-    @rule(folder=st.sampled_from(sorted(FOLDERS)))
-    def learn_stopped(self, folder: str) -> None:
+    @rule(folder=st.sampled_from(sorted(FOLDERS)), step=st.integers(1, 6))
+    def learn_stopped(self, folder: str, step: int) -> None:
         new, untold = {self.shelf.now() + 1: self.shelf.taught(folder)}, self.untold()
-        note("# Ctrl-C while it learns:")
-        typed = ("learn", self.model, self.place / folder, "--epochs", 1)
-        say(*typed)
-        code, out = self.stopped(*typed, "--json")
+        typed = ("learn", self.model, self.place / folder, "--epochs", 2)
+        say(*typed, how=f"{AGAIN} --stopped-at {step}")
+        code, out = self.stopped(step, *typed, "--json")
         self.learned(folder, new, untold, code, answer(out))
 
     @precondition(has_a_model)
@@ -206,19 +208,18 @@ class Models(RuleBasedStateMachine):
     def damage(self, which: int, file: str, byte: int) -> None:
         good = sorted(self.shelf.good(), reverse=True)
         path = versions.place(self.model, good[which % len(good)]) / file
-        data = bytearray(path.read_bytes())
-        data[byte % len(data)] ^= 4
-        note(f"# one bit of {path} flips")
-        path.write_bytes(data)
+        say(path, byte, how=f"{AGAIN} --flip")
+        flip(path, byte)
         self.shelf.damaged.add(good[which % len(good)])
 
     @precondition(has_a_model)
-    @rule(data=st.sampled_from(POINTERS))
-    def spoil_the_pointer(self, data: bytes | None) -> None:
-        note(f"# {self.model}/current.json: {'removed' if data is None else data}")
-        (self.model / versions.POINTER).unlink(missing_ok=True)
-        if data is not None:
-            (self.model / versions.POINTER).write_bytes(data)
+    @rule(text=st.sampled_from(POINTERS))
+    def spoil_the_pointer(self, text: str | None) -> None:
+        pointer = self.model / versions.POINTER
+        note(f"rm -f {pointer}" if text is None else f"printf '{text}' > {pointer}")
+        pointer.unlink(missing_ok=True)
+        if text is not None:
+            pointer.write_text(text.replace(r"\0", "\0"))
         self.pointer_is_odd = True
 
     @precondition(has_a_model)
@@ -298,10 +299,10 @@ class Processes(Models):
         server = school()
         return server.do(*map(str, typed), fault=f"kill@any:{killed_at}" if killed_at else ""), server.output()
 
-    def stopped(self, *typed: object) -> tuple[int, str]:
+    def stopped(self, step: int, *typed: object) -> tuple[int, str]:
         server = school()
         pid = server.start(*map(str, typed))
-        time.sleep(random.Random(len(self.shelf.versions)).uniform(0.0, 1.0))
+        time.sleep(step / 6)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)
         return server.wait(), server.output()

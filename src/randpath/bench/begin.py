@@ -67,11 +67,12 @@ def _new(directory: pathlib.Path, stream: TaskStream, now: Mapping[str, Any]) ->
     file = directory / "experiment.json"
     if file.exists():
         warnings.warn(f"{directory} has lost its checkpoints: it begins again", stacklevel=3)
-    checkpoint.write_document(file, now)
     checkpoint.write_document(directory / "files.json", dict(stream.source.files))
     checkpoint.write_document(directory / "skipped.json", list(stream.source.skipped))
     empty: dict[str, object] = {"run": now, "state": None, "metrics": [], "epochs": [], "times": []}
-    return checkpoint.load(checkpoint.save(directory / "checkpoints", "0000", {}, empty))
+    first = checkpoint.save(directory / "checkpoints", "0000", {}, empty)
+    checkpoint.write_document(file, now)  # last: where it is, there was a checkpoint
+    return checkpoint.load(first)
 
 
 def _refuse_changes(

@@ -1,6 +1,6 @@
 """The command line: the list of commands, and what a mistake ends in. torch is imported inside the commands."""
 
-import json
+import io
 import os
 import re
 import sys
@@ -15,6 +15,7 @@ from randpath.commands.edit import forget, merge, rename
 from randpath.commands.learn import learn, redo, rollback
 from randpath.commands.paper import paper
 from randpath.commands.predict import predict
+from randpath.commands.reading import print_json
 from randpath.commands.report import report
 from randpath.commands.serve import serve
 from randpath.commands.start import start
@@ -60,7 +61,11 @@ for command in COMMANDS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with its exit code. A user's mistake ends in a sentence; a bug in its traceback and 1."""
-    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
+    typed = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in typed[: typed.index("--") if "--" in typed else None]  # after it, that may be a class
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal or the pipe has no letters for is escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         waiting.choose()
         code = app(arguments, exit_on_error=False, print_error=False)
@@ -90,7 +95,7 @@ def _print_error(error: RandpathError, as_json: bool) -> None:
     """What went wrong, where, what was kept and what to type next: one JSON object, or sentences on stderr."""
     what, where, kept, next_ = error.what, error.where, error.kept, error.next
     if as_json:
-        print(json.dumps({"error": what, "where": where, "kept": kept, "next": next_}, ensure_ascii=False))
+        print_json({"error": what, "where": where, "kept": kept, "next": next_})
         return
     console = Console(stderr=True, soft_wrap=True)
     console.print(f"[bold red]randpath:[/] {escape(what)}", highlight=False)

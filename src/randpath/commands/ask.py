@@ -154,7 +154,8 @@ def info(model: Path, *, as_json: Json = False) -> int:
         print(f"  mu_sat {last['saturation']:+.2f} (the paper's measure; at 0 or above the path is full)")
     print("\n".join(confidence(loaded)))
     for task in tasks:
-        print(f"  task {task['k']}: {', '.join(shown(str(name)) for name in task['classes'])}")
+        classes = ", ".join(shown(str(name)) for name in task["classes"])
+        print(f"  task {task['k']}: {classes or 'no class is left of it'}")
     print("path map (layers down, modules across; the first task that used a module, . for none):")
     for row in facts["path_map"]:
         print("  " + " ".join(f"{cell or '.':>2}" for cell in row))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from randpath import names
-from randpath.commands.reading import Json, open_model, print_json
+from randpath.commands.reading import Json, open_model, print_json, says_what_is_kept
 from randpath.errors import Damaged, UsageError, as_typed
 from randpath.model import versions
 from randpath.storage import checkpoint
@@ -33,7 +33,7 @@ def rename(model: Path, old: str, new: str, *, as_json: Json = False) -> int:
     """
     new = names.clean(new)
     versions.current(model)
-    with lock(model):
+    with lock(model), says_what_is_kept(model):
         base, loaded = open_model(model)
 
         from randpath.model import editing
@@ -65,7 +65,7 @@ def forget(
         Print one JSON object.
     """
     versions.current(model)
-    with lock(model):
+    with lock(model), says_what_is_kept(model):
         base, loaded = open_model(model)
 
         from randpath.model.editing import forget, number_of
@@ -101,7 +101,7 @@ def merge(model: Path, name: str, other: str, *, as_json: Json = False) -> int:
         Print one JSON object.
     """
     versions.current(model)
-    with lock(model):
+    with lock(model), says_what_is_kept(model):
         base, loaded = open_model(model)
 
         from randpath.model.editing import merge, number_of

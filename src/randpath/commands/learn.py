@@ -1,7 +1,5 @@
 """The commands that change a model directory. torch is imported inside them, after the lock is taken."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +15,13 @@ from randpath.commands.reading import (
     picture_shape,
     pictures_in,
     print_json,
+    says_what_is_kept,
     stored_inside,
     warn,
 )
 from randpath.commands.start import as_vectors, chosen
 from randpath.commands.terminal import Bar, Stop
-from randpath.errors import DataError, RandpathError, Stopped, UsageError, as_typed
+from randpath.errors import DataError, Stopped, UsageError, as_typed
 from randpath.model import versions
 from randpath.storage import checkpoint, inside
 from randpath.storage.lock import NAMES as LOCK
@@ -101,7 +100,7 @@ def _learn(
 ) -> int:
     """One call as one transaction, by the one writer."""
     _refuse_foreign(model, folder)
-    with lock(model), Stop() as stop, _says_unchanged(model):
+    with lock(model), Stop() as stop, says_what_is_kept(model):
         checkpoint.need_space(model, 20_000_000)
         base, old = open_model(model, device) if versions.is_model(model) else (0, None)
         network = chosen(model, old, folder, start)
@@ -201,7 +200,7 @@ def rollback(model: Path, *, as_json: Json = False) -> int:
         Print one JSON object.
     """
     versions.current(model)  # a directory without a model is not to be made one by the lock
-    with lock(model):
+    with lock(model), says_what_is_kept(model):
         from randpath.model.model import Model
 
         undone, number, same_as = versions.rollback(model, Model.restore, warn)
@@ -224,7 +223,7 @@ def redo(model: Path, *, as_json: Json = False) -> int:
         Print one JSON object.
     """
     versions.current(model)
-    with lock(model):
+    with lock(model), says_what_is_kept(model):
         from randpath.model.model import Model
 
         number, same_as = versions.redo(model, Model.restore, warn)
@@ -237,18 +236,6 @@ def redo(model: Path, *, as_json: Json = False) -> int:
 
 def _undo(model: Path) -> str:
     return as_typed("rollback", model)
-
-
-@contextmanager
-def _says_unchanged(model: Path) -> Iterator[None]:
-    """Whatever goes wrong, the message says that the model is as it was."""
-    try:
-        yield
-    except RandpathError as error:
-        numbers = versions.kept(model)
-        kept = f"{model} is unchanged, at version {numbers[-1]}" if numbers else "nothing was there before"
-        error.kept = error.kept or kept
-        raise
 
 
 def _refuse_foreign(model: Path, folder: Path) -> None:

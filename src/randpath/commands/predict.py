@@ -61,7 +61,7 @@ def predict(
     files = _files(images)
     found, faults = _asked(loaded, files, top)
     if csv is not None:
-        checkpoint.replace_file(csv, _table(found, min(top, len(loaded.names))).encode())
+        checkpoint.replace_file(csv, _table(found, min(top, len(loaded.names))).encode(errors="backslashreplace"))
     if as_json:
         print_json({"predictions": found} | (_told(faults, len(files)) if faults else {}))
         return DataError.exit_code if faults else 0

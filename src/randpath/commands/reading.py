@@ -3,13 +3,14 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter, validators
 
 from randpath.commands.terminal import Bar
-from randpath.errors import UsageError
+from randpath.errors import RandpathError, UsageError
 from randpath.model import versions
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ Threads = Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte
 
 
 def print_json(document: dict[str, Any]) -> int:
-    print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+    is_utf8 = (sys.stdout.encoding or "utf-8").lower() in ("utf-8", "utf8")  # a StringIO has none
+    print(json.dumps(document, ensure_ascii=not is_utf8, allow_nan=False))
     return 0
 
 
@@ -35,6 +37,19 @@ def open_model(model: Path, device: str = "cpu") -> "tuple[int, Model]":
     from randpath.model.model import Model
 
     return versions.newest_good(model, lambda saved: Model.restore(saved, device, model), warn)
+
+
+@contextmanager
+def says_what_is_kept(model: Path) -> Iterator[None]:
+    """Whatever goes wrong in a command that writes, the message says what is there now."""
+    before = versions.kept(model)
+    try:
+        yield
+    except RandpathError as error:
+        now = versions.kept(model)
+        at = f"{model} is {'unchanged, ' * (now == before)}at version {now[-1]}" if now else "nothing was there before"
+        error.kept = error.kept or at
+        raise
 
 
 def warn(text: str) -> None:

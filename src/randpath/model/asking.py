@@ -43,7 +43,8 @@ class Asker:
     def __init__(self, directory: Path, tell: Callable[[str], object], device: str = "cpu"):
         self.directory, self.tell, self.device = directory, tell, device
         self.questions: queue.Queue[Question | None] = queue.Queue(WAITING)
-        self.looked = time.monotonic()
+        self.looked, self.said = time.monotonic(), ""
+        self.stamp = versions.stamp(directory)
         self.version, self.model = self._newest()
         if not _takes_pictures(self.model):
             raise UsageError("this model takes feature vectors, not pictures", next="PathClassifier.load, in Python")
@@ -123,12 +124,17 @@ class Asker:
             return
         self.looked = time.monotonic()
         try:
-            if versions.current(self.directory) != self.version:
+            stamp = versions.stamp(self.directory)  # of the newest, which may be damaged: then it is read once
+            if stamp != self.stamp:
                 version, model = self._newest()
                 if _takes_pictures(model):
                     self.version, self.model, self.exemplars = version, model, None
+                self.stamp = stamp
+            self.said = ""
         except (RandpathError, OSError) as error:
-            self.tell(f"version {self.version} goes on to answer: {error}")
+            if self.said != (what := f"version {self.version} goes on to answer: {error}"):
+                self.tell(what)
+            self.said = what
 
     def _newest(self) -> tuple[int, Model]:
         return versions.newest_good(self.directory, self._restored, self.tell)

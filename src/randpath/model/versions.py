@@ -71,6 +71,16 @@ def current(directory: Path) -> int:
     )
 
 
+def stamp(directory: Path) -> tuple[int, str]:
+    """The number and the SHA-256 of the manifest of the newest version: it is another one as soon as these differ."""
+    number = current(directory)
+    with _held(directory):
+        try:
+            return number, hashlib.sha256(inside.read(place(directory, number) / MANIFEST, MAX_HEADER)).hexdigest()
+        except (FileNotFoundError, Damaged):
+            return number, ""
+
+
 def place(directory: Path, version: int) -> Path:
     return directory / "versions" / f"{version:06d}"
 

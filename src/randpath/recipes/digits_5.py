@@ -24,6 +24,6 @@ tuned = replace(
     paper,
     variant="tuned",
     training=Training(epochs=40, batch=32, optimizer="adamw", lr=2e-3, weight_decay=0.01, schedule="one_cycle"),
-    # A threshold at which each of the seeds 0 to 4 switches its path once, after one of the tasks 1 to 4.
-    options={"N": 2, "balanced": True, "controller": "ratio", "gamma": 1.0, "threshold": -0.75, "open_layers": 1},
+    # Chosen on held-out training images of the seeds 10 to 14, among settings that switch the path (docs/log.md).
+    options={"N": 2, "balanced": True, "gamma": 1.0, "threshold": -0.9},
 )

@@ -211,6 +211,8 @@ def _try_thrice(commit: Callable[[], None], target: Path, needed: Callable[[], i
             return
         except OSError as error:
             if pause is None:
+                with contextlib.suppress(OSError):  # half a file would keep a full disk full
+                    remove(target.with_name(TEMPORARY + target.name))
                 room = f"{needed():,} bytes needed, {_free(target.parent)} free"
                 raise DiskTrouble(f"cannot write {target}: {error.strerror or error}; {room}") from error
             time.sleep(pause)
