@@ -8,11 +8,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from randpath.commands import ask
 from randpath.commands.app import main
 from randpath.model import asking, versions
 from randpath.model.asking import Asker
+from randpath.model.classifier import PathClassifier
 from randpath.storage import checkpoint, inside
 from tests.commands import ran, run, run_json
 from tests.school import learn, pictures, tiny
@@ -171,3 +174,23 @@ def test_a_server_takes_up_a_version_that_bears_the_number_of_a_damaged_one(mode
     assert run_json("forget", model, "a", "--for-good")["version"] == 2
     looks(asker)
     assert (asker.version, asker.model.names) == (2, ["b"])
+
+
+def test_evaluate_ends_well_though_its_version_is_removed_meanwhile(model, two, monkeypatch):
+    looking = ask.pictures_in
+
+    def meanwhile(*args):
+        run("forget", model, "a", "--for-good")
+        return looking(*args)
+
+    monkeypatch.setattr(ask, "pictures_in", meanwhile)
+    told = run_json("evaluate", model, two / "ab")
+    assert (set(told["by_class"]), told["forgetting"]) == ({"a", "b"}, None)
+
+
+def test_labels_of_several_parts_are_shown_as_they_are_typed(tmp_path):
+    X = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
+    PathClassifier(epochs=1, threads=1, width=8).fit(X, [("a", 1)] * 4 + [("b", 2)] * 4).save(tmp_path)
+    assert "task 1: ('a', 1), ('b', 2)" in run("info", tmp_path)
+    run("forget", tmp_path, "('a', 1)")
+    assert "task 1: ('b', 2)" in run("info", tmp_path)

@@ -122,7 +122,7 @@ def info(model: Path, *, as_json: Json = False) -> int:
     """
     number, loaded = open_model(model)
 
-    from randpath.model.stored import encode_label
+    from randpath.model.stored import decode_label, encode_label
 
     last = loaded.history[-1]
     tasks: list[dict[str, Any]] = []
@@ -154,7 +154,7 @@ def info(model: Path, *, as_json: Json = False) -> int:
         print(f"  mu_sat {last['saturation']:+.2f} (the paper's measure; at 0 or above the path is full)")
     print("\n".join(confidence(loaded)))
     for task in tasks:
-        classes = ", ".join(shown(str(name)) for name in task["classes"])
+        classes = ", ".join(shown(str(decode_label(name))) for name in task["classes"])
         print(f"  task {task['k']}: {classes or 'no class is left of it'}")
     print("path map (layers down, modules across; the first task that used a module, . for none):")
     for row in facts["path_map"]:
@@ -244,7 +244,10 @@ def _forgetting(model: Path, version: int, now: "Model", data: "Dataset", labels
     from randpath.model.stored import origins
 
     before: list[Model] = []
-    for number in versions.before(model, version):
+    earlier_ones: list[int] = []
+    with contextlib.suppress(Damaged):  # a writer may have removed this version meanwhile
+        earlier_ones = versions.before(model, version)
+    for number in earlier_ones:
         with contextlib.suppress(Damaged):
             before.append(Model.restore(versions.load(model, number), directory=model))
     best: dict[int, float] = {}
