@@ -272,3 +272,9 @@ def test_the_balanced_loss_counts_old_and_new_images(name, balanced):
     assert counts.tolist() == [9, 9, 18, 18]
     q = method.inference()(s.augment.plain(x)) + (counts.float().log() if balanced else 0)
     assert line["loss_ce"] == pytest.approx(F.cross_entropy(q, y).item(), rel=1e-5)
+
+
+def test_the_compact_network_has_its_widths():
+    net = Backbone("compact", (32, 32, 3), M=1).build(0)
+    assert [layer.parallel[0][0].out_channels for layer in net.layers] == [24, 48, 128, 192]
+    assert net.head.num_features == 192

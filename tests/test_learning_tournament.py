@@ -1,9 +1,13 @@
 """Path selection by binary tournament: who meets whom, who wins, what it costs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
+from randpath.keyed import rng
 from randpath.learning.method import Work
-from randpath.learning.tournament import mutated
+from randpath.learning.selection import Trial
+from randpath.learning.tournament import mutated, tournament
 from randpath.methods.rps import RPS
 from randpath.network.path import Path
 from tests.checks import digest, setting, task
@@ -47,3 +51,25 @@ def test_a_path_that_goes_on_is_not_searched_again():
     learned = method.learn(task(2, range(2, 4)), Work())
     assert P == method.P
     assert {line["candidate"] for line in learned.epochs} == {0}
+
+
+def test_a_mutation_of_the_winner_takes_the_losers_place(monkeypatch):
+    """Two paths of known worth: after one generation the worse one is gone, and its successor is trained next."""
+    worse, better, mutant = (Path.of([[on == m for m in range(3)]] * 2) for on in range(3))
+    worth = {worse: 0.1, better: 0.9, mutant: 0.5}
+    winners = []
+
+    def bred(path, draw):
+        winners.append(path)
+        return mutant
+
+    monkeypatch.setattr("randpath.learning.tournament.mutated", bred)
+    monkeypatch.setattr(
+        "randpath.learning.tournament.train_candidate",
+        lambda job, threads, candidate, tick: Trial(*candidate, worth[candidate[1]], {}, [], 0),
+    )
+    job = SimpleNamespace(P_fixed=Path.of([[0, 0, 0]] * 2), setting=setting())
+    trials = tournament(job, [worse, better], Work(), 2, rng(0))
+    assert winners == [better, better]
+    assert [trial.path for trial in trials][2] == mutant
+    assert {trial.path for trial in trials[:2]} == {worse, better}
