@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,32 @@ ASKED = Arrays(np.stack([pixels(f"asked {i}") for i in range(3)]), np.zeros(3, n
 ANSWERS: dict[Lessons, bytes] = {}  # the same lessons and edits give the same answers, whatever happened on the way
 
 
+def has_a_model(machine: "Models") -> bool:
+    return bool(machine.shelf.now())
+
+
+def where(holds: Callable[["Models"], bool], **drawn: st.SearchStrategy[Any]) -> Callable[[Any], Any]:
+    """A rule that is typed where it has a meaning.
+
+    What Ctrl-C leaves of a real process no seed repeats, so there such a rule may be drawn anywhere and does nothing
+    where it has none: hypothesis wants the same draws again.
+    """
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def guarded(self: "Models", **values: Any) -> None:
+            if holds(self):
+                function(self, **values)
+
+        return precondition(lambda self: self.by_the_clock or holds(self))(rule(**drawn)(guarded))
+
+    return decorate
+
+
 class Models(RuleBasedStateMachine):
     """One model directory. `shelf` says what must be in it."""
+
+    by_the_clock = False  # whether real processes are stopped by the clock
 
     @initialize()
     def begin(self) -> None:
@@ -59,9 +84,6 @@ class Models(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.stack.close()
-
-    def has_a_model(self) -> bool:
-        return bool(self.shelf.now())
 
     # ---- typing
 
@@ -148,20 +170,17 @@ class Models(RuleBasedStateMachine):
         code, out = self.stopped(step, *typed, "--json")
         self.learned(folder, new, untold, code, answer(out))
 
-    @precondition(has_a_model)
-    @rule(who=WHO, new=st.sampled_from(NAMES), n=KILLS)
+    @where(has_a_model, who=WHO, new=st.sampled_from(NAMES), n=KILLS)
     def rename(self, who: int | str, new: str, n: int) -> None:
         old = self.called(who)
         self.edit(self.next_one(self.shelf.renamed(nfc(old), nfc(new))), 64, n, "rename", old, new)
 
-    @precondition(has_a_model)
-    @rule(who=WHO, n=KILLS)
+    @where(has_a_model, who=WHO, n=KILLS)
     def forget(self, who: int | str, n: int) -> None:
         name = self.called(who)
         self.edit(self.next_one(self.shelf.forgotten(nfc(name))), 64, n, "forget", name)
 
-    @precondition(has_a_model)
-    @rule(who=WHO, n=KILLS)
+    @where(has_a_model, who=WHO, n=KILLS)
     def forget_for_good(self, who: int | str, n: int) -> None:
         name = self.called(who)
         new = self.shelf.without(nfc(name))
@@ -182,28 +201,27 @@ class Models(RuleBasedStateMachine):
             for picture in [path for c in gone for path in self.place.glob(f"*[a-e]/{c}/*.png")]:
                 assert picture.read_bytes() not in data, f"{file} holds {picture}"
 
-    @precondition(has_a_model)
-    @rule(one=WHO, other=WHO, n=KILLS)
+    @where(has_a_model, one=WHO, other=WHO, n=KILLS)
     def merge(self, one: int | str, other: int | str, n: int) -> None:
         kept, part = self.called(one), self.called(other)
         self.edit(self.next_one(self.shelf.merged(nfc(kept), nfc(part))), 64, n, "merge", kept, part)
 
-    @precondition(has_a_model)
-    @rule(n=KILLS)
+    @where(has_a_model, n=KILLS)
     def rollback(self, n: int) -> None:
         base, newest = self.shelf.now(), max(self.shelf.versions)
         new = {} if base != newest else self.next_one(self.shelf.rolled_back())
         told = self.edit(new, 65, n, "rollback")
         assert not told or new is None or told["undone"] == newest
 
-    @precondition(has_a_model)
-    @rule(n=KILLS)
+    @where(has_a_model, n=KILLS)
     def redo(self, n: int) -> None:
         self.edit(self.next_one(self.shelf.redone()), 65, n, "redo")
 
-    @precondition(lambda self: len(self.shelf.good()) > 1)
-    @rule(
-        which=st.integers(0, 9), file=st.sampled_from(["weights.safetensors", "model.json"]), byte=st.integers(0, 999)
+    @where(
+        lambda self: len(self.shelf.good()) > 1,
+        which=st.integers(0, 9),
+        file=st.sampled_from(["weights.safetensors", "model.json"]),
+        byte=st.integers(0, 999),
     )
     def damage(self, which: int, file: str, byte: int) -> None:
         good = sorted(self.shelf.good(), reverse=True)
@@ -212,8 +230,7 @@ class Models(RuleBasedStateMachine):
         flip(path, byte)
         self.shelf.damaged.add(good[which % len(good)])
 
-    @precondition(has_a_model)
-    @rule(text=st.sampled_from(POINTERS))
+    @where(has_a_model, text=st.sampled_from(POINTERS))
     def spoil_the_pointer(self, text: str | None) -> None:
         pointer = self.model / versions.POINTER
         note(f"rm -f {pointer}" if text is None else f"printf '{text}' > {pointer}")
@@ -222,8 +239,7 @@ class Models(RuleBasedStateMachine):
             pointer.write_text(text.replace(r"\0", "\0"))
         self.pointer_is_odd = True
 
-    @precondition(has_a_model)
-    @rule()
+    @where(has_a_model)
     def copy(self) -> None:
         self.copies += 1
         copied = self.place / f"copy-{self.copies}"
@@ -231,8 +247,10 @@ class Models(RuleBasedStateMachine):
         shutil.copytree(self.model, copied)
         self.model = copied
 
-    @precondition(has_a_model)
-    @rule(command=st.sampled_from(["learn", "rename", "rollback", "redo", "forget", "forget --for-good", "merge"]))
+    @where(
+        has_a_model,
+        command=st.sampled_from(["learn", "rename", "rollback", "redo", "forget", "forget --for-good", "merge"]),
+    )
     def two_at_once(self, command: str) -> None:
         more: dict[str, tuple[object, ...]] = {"learn": (self.place / "ab",), "rename": ("a", "z")}
         more |= {"forget": ("a",), "forget --for-good": ("a",), "merge": ("a", "b")}
@@ -242,8 +260,7 @@ class Models(RuleBasedStateMachine):
             code, told = self.type(name, self.model, *more.get(command, ()), *options)
         assert code == 73, told
 
-    @precondition(has_a_model)
-    @rule(folder=st.sampled_from(sorted(FOLDERS)))
+    @where(has_a_model, folder=st.sampled_from(sorted(FOLDERS)))
     def ask(self, folder: str) -> None:
         names = self.shelf.newest().names
         code, told = self.type("info", self.model)
@@ -258,7 +275,7 @@ class Models(RuleBasedStateMachine):
 
     @invariant()
     def the_newest_good_version_answers(self) -> None:
-        if not self.has_a_model():
+        if not has_a_model(self):
             assert not versions.is_model(self.model)
             return
         version, warned = self.shelf.newest(), []
@@ -295,6 +312,8 @@ def is_good(model: Path, number: int) -> bool:
 class Processes(Models):
     """The same, each command a process of its own, ended by real signals."""
 
+    by_the_clock = True
+
     def process(self, *typed: object, killed_at: int) -> tuple[int, str]:
         server = school()
         return server.do(*map(str, typed), fault=f"kill@any:{killed_at}" if killed_at else ""), server.output()
@@ -307,8 +326,7 @@ class Processes(Models):
             os.kill(pid, signal.SIGINT)
         return server.wait(), server.output()
 
-    @precondition(Models.has_a_model)
-    @rule()
+    @where(has_a_model)
     def export(self) -> None:
         code, told = self.type("export", self.model, self.place / "model.onnx")
         assert (code, told["classes"]) == (0, len(self.shelf.newest().names)), told
