@@ -53,3 +53,11 @@ def pictures(folder: Path, *classes: str, count: int = 4, start: int = 0) -> Pat
 def learn(model: Path, folder: Path, *more: object, code: int = 0) -> dict[str, object]:
     found: dict[str, object] = run_json("learn", model, folder, "--epochs", 2, *more, code=code)
     return found
+
+
+def two_versions(place: Path) -> Path:
+    """A model of two versions: a and b, then c; the folders beside it."""
+    with tiny():
+        learn(place / "model", pictures(place / "ab", "a", "b"))
+        learn(place / "model", pictures(place / "c", "c"))
+    return place

@@ -18,7 +18,7 @@ from randpath.model.asking import Asker
 from randpath.model.classifier import PathClassifier
 from randpath.storage import checkpoint, inside
 from tests.commands import ran, run, run_json
-from tests.school import learn, pictures, tiny
+from tests.school import tiny, two_versions
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +29,7 @@ def _tiny():
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory) -> Path:
-    """A model of two versions: a and b, then c; the folders beside it."""
-    place = tmp_path_factory.mktemp("two")
-    with tiny():
-        learn(place / "model", pictures(place / "ab", "a", "b"))
-        learn(place / "model", pictures(place / "c", "c"))
-    return place
+    return two_versions(tmp_path_factory.mktemp("two"))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from randpath.model.model import Model
 from randpath.storage import inside
 from tests.commands import interrupt, ran, run, run_json
 from tests.pictures import pixels, put
-from tests.school import learn, pictures, tiny
+from tests.school import learn, pictures, tiny, two_versions
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -32,12 +32,7 @@ def _tiny():
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory) -> Path:
-    """A model of two versions: a and b, then c; the folders beside it."""
-    place = tmp_path_factory.mktemp("two")
-    with tiny():
-        learn(place / "model", pictures(place / "ab", "a", "b"))
-        learn(place / "model", pictures(place / "c", "c"))
-    return place
+    return two_versions(tmp_path_factory.mktemp("two"))
 
 
 @pytest.fixture
