@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from randpath.commands import paper as command
-from randpath.errors import UsageError
+from randpath.errors import DataError, UsageError
 from randpath.methods import METHODS
 from randpath.paper import run, show
 from randpath.paper.items import ITEMS, Item
@@ -63,17 +63,18 @@ def record(arm, accuracy, **more):
     return {
         "arm": arm, "accuracy": accuracy, "saturation": [0.5, -0.5] * (K // 2), "switched": [True] * K,
         "matrix": [accuracy[: k + 1] for k in range(K)], "parameters": 5, "parameters_by_task": list(range(1, K + 1)),
-        "flops": 7, "flops_by_task": list(range(1, K + 1)), "validation": [[0.5, 0.9, 1.0]] * K, **more,
+        "flops": 7, "flops_by_task": list(range(1, K + 1)), "validation": [[0.5, 0.9, 1.0]] * K, "top5": accuracy,
+        **more,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_every_item_has_a_verdict_and_a_picture(item):
-    arms = item.small or item.full
+    arms = item.small
     results = [record(arm, [0.9, 0.8, 0.7, 0.6]) for arm in arms]
     assert show.verdict(item, results) in (HOLDS, FAILS, OPEN)
     assert show.verdict(item, []).startswith("it cannot be told")
-    scale = "small" if item.small else "full"
+    scale = "small"
     svg = show.picture(item, results, scale)
     assert svg.startswith("<svg")
     assert f"{scale} scale" in svg
@@ -141,8 +142,10 @@ def test_lists_checks_and_refusals(tmp_path, monkeypatch, capsys):
     assert "imagenet" in said
     with pytest.raises(UsageError, match="no item 'nothing'"):
         command.paper("nothing")
-    with pytest.raises(UsageError, match="ImageNet"):
+    monkeypatch.setenv("RANDPATH_DATA", str(tmp_path))
+    with pytest.raises(DataError, match="imagenet100: "):
         command.paper("large")
+    assert "examples/small_tree.py" in capsys.readouterr().out
     with pytest.raises(UsageError, match="docs/results"):
         command.paper("gamma", record=True)
     with pytest.raises(UsageError, match="has no seed 7"):

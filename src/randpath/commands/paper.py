@@ -89,10 +89,8 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
     item = run.item_of(name)
     print(f"{item.title} ({item.place}), {scale} scale\n  the paper: {item.claim}\n  the rule: {item.rule.words}")
     wanted = run.planned_runs(item, scale, folder)
-    if not wanted:
-        raise UsageError(
-            f"{name} has no runs at scale {scale}: it needs {item.needs}", next=f"randpath paper {name} --scale full"
-        )
+    if item.needs:
+        print(f"  it needs {item.needs}")
     if absent := run.absent(item, scale):
         print(f"  left out, because these methods are not there: {', '.join(absent)}")
     known = run.recorded(pathlib.Path(), item, scale)

@@ -5,7 +5,7 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,14 +33,19 @@ validation images; the authors' code chose its best epoch and path on test image
 """
 
 
+def _score(item: Item) -> Literal["accuracy", "top5"]:
+    """What the item's paper reports of a run after each task."""
+    return "top5" if item.picture == "top5" else "accuracy"
+
+
 def table(item: Item, results: Sequence[Result], scale: Scale) -> list[tuple[str, ...]]:
     """A heading, and a row for each arm: its seeds, and accuracies in percent or what the item's figure shows."""
     found, rows = by_arm(results), list[tuple[str, ...]]()
-    counts = item.picture in ("parameters", "flops")
+    counts, score = item.picture in ("parameters", "flops"), _score(item)
     if counts:
         rows.append(("", "seeds", f"{item.picture} after the first task, millions", "after the last"))
     else:
-        rows.append(("", "seeds", "ours, %", "the paper, %"))
+        rows.append(("", "seeds", f"ours{', top-5' * (score == 'top5')}, %", "the paper, %"))
     for arm in item.small if scale == "small" else item.full:
         same = found.get(arm, [])
         if counts:
@@ -48,7 +53,7 @@ def table(item: Item, results: Sequence[Result], scale: Scale) -> list[tuple[str
             rows.append((arm, str(len(same)), *values))
         else:
             published = f"{100 * item.published[arm]:.2f}" if arm in item.published else "-"
-            rows.append((arm, str(len(same)), metrics.spread([100 * r["accuracy"][-1] for r in same]), published))
+            rows.append((arm, str(len(same)), metrics.spread([100 * r[score][-1] for r in same]), published))
     return rows
 
 
@@ -57,7 +62,8 @@ def picture(item: Item, results: Sequence[Result], scale: Scale) -> str:
     found = by_arm(results)
     left = _figure(item, found, f"{item.title}, {scale} scale")
     columns = [[left]]
-    final = {arm: float(np.mean([r["accuracy"][-1] for r in same])) for arm, same in found.items()}
+    score = _score(item)
+    final = {arm: float(np.mean([r[score][-1] for r in same])) for arm, same in found.items()}
     if item.published:
         arms = list(item.small if scale == "small" else item.full)
         ours = bars(f"Final accuracy: ours, {scale} scale", list(final), list(final.values()), "accuracy", percent=True)
@@ -87,8 +93,13 @@ def _figure(item: Item, found: Arms, title: str) -> Figure:
         ]  # fmt: skip
         return line_chart(title, series, "epoch", "validation accuracy", percent=True, height=300)
     keys = {"parameters": "parameters_by_task", "flops": "flops_by_task", "saturation": "saturation"}
-    labels = {"parameters": "parameters", "flops": "FLOPs of one image", "saturation": "mu_sat"}
-    key = keys.get(item.picture, "accuracy")
+    labels = {
+        "parameters": "parameters",
+        "flops": "FLOPs of one image",
+        "saturation": "mu_sat",
+        "top5": "top-5 accuracy",
+    }
+    key = keys.get(item.picture, _score(item))
     series = []
     for arm, same in found.items():
         columns = list(zip(*(r[key] for r in same)))
@@ -97,7 +108,7 @@ def _figure(item: Item, found: Arms, title: str) -> Figure:
         if len(same) > 1 and None not in means:
             edges = ([min(column) for column in columns], [max(column) for column in columns])
         series.append(Series(arm, list(range(1, len(means) + 1)), means, *edges))
-    percent, low = key == "accuracy", 0.0 if key != "saturation" else None
+    percent, low = key in ("accuracy", "top5"), 0.0 if key != "saturation" else None
     height = 270 + 16 * (len(series) // 3)
     return line_chart(
         title,
