@@ -167,7 +167,8 @@ class Novelty:
 
         u = by_odds log((1 - p) / p) + by_distance (distance of its features to the nearest class);
 
-    unknown where u > limit.
+    unknown where u > limit. Behind a start the odds are those of an endless temperature, mean q - max q, and so tell
+    how far the best name is ahead of all others, not only of the second.
     """
 
     gauge: Nearest | Gaussians  # the latter of a model with a start
@@ -182,7 +183,8 @@ class Novelty:
         """The odds and the distance, (2, n), as if the class `left_out` had never been learned."""
         known = [c for c in range(q.shape[1]) if c != left_out]
         z = np.sort(q[:, known] / self.temperature, axis=1)
-        odds = logsumexp(z[:, :-1], axis=1) - z[:, -1] if len(known) > 1 else np.zeros(len(q))
+        above = np.mean if isinstance(self.gauge, Gaussians) else logsumexp
+        odds = above(z[:, :-1], axis=1) - z[:, -1] if len(known) > 1 else np.zeros(len(q))
         return np.array([odds, distances[:, known].min(axis=1)])
 
     def score(self, q: np.ndarray, f: np.ndarray) -> np.ndarray:
