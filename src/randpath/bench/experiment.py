@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from randpath.errors import UsageError
-from randpath.learning.memory import Budget, PerClass, Size, parse_per_class, parse_size
+from randpath.learning.memory import Budget, PerClass, Size, parse_per_class
 from randpath.learning.train import Training
 from randpath.network.backbones import Activation, Stem
 from randpath.network.layers import Attention, Join
-from randpath.settings import at_least, between, check, refuse_unknown, that_is
+from randpath.settings import at_least, between, check, parse_size, refuse_unknown, that_is
 
 NAME = that_is("a name", bool)
 
