@@ -16,7 +16,6 @@ and our software does not (benchmarks/additions.py):
     features     distillation of the pooled features too, by their cosine (LUCIR), 5 * sqrt(old / new)
     decorrelate  in the first task features are made less correlated within classes (CwD), 0.5
     ratio        half of every batch are exemplars; the balanced softmax counts visits then
-    mirror       the answer is the mean of the logits of a picture and of its mirror image
 """
 
 import argparse
@@ -26,10 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from additions import Additions, Mirrored, parsed
+from additions import Additions, parsed
 
 from randpath.bench.provenance import commit, environment
-from randpath.bench.run import make_method
+from randpath.bench.run import answer, make_method
 from randpath.data import named
 from randpath.data.augment import Augment
 from randpath.data.dataset import Joined
@@ -54,7 +53,7 @@ try:
     additions = Additions(parsed(given.add))
 except ValueError as error:
     parser.error(str(error))
-if set(additions.strengths) - {"mirror"} and given.method != "rps":
+if given.add and given.method != "rps":
     parser.error("--add is for --method rps")
 
 recipe = importlib.import_module(f"randpath.recipes.{given.recipe}")
@@ -79,8 +78,8 @@ for k in range(1, given.tasks + 1):
     additions.known = task.num_classes
     held_out.append(task.val)
     everything = Joined(held_out)
-    answer = Mirrored(method.inference()) if "mirror" in additions.strengths else method.inference()
-    A.append(accuracy(everything.labels, predict(answer, everything, plain).argmax(dim=1).numpy()))
+    answers = predict(answer(method.inference(), experiment), everything, plain)
+    A.append(accuracy(everything.labels, answers.argmax(dim=1).numpy()))
     saturation.append(learned.saturation)
     switched.append(learned.switched)
     print(

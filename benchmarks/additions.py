@@ -33,7 +33,6 @@ STRENGTHS = {  # name -> the strength unless one is typed
     "features": 5.0,  # LUCIR's lambda: times sqrt(old classes / new classes)
     "decorrelate": 0.5,  # eta of CwD
     "ratio": 0.5,  # of a batch
-    "mirror": 1.0,
 }
 
 
@@ -282,14 +281,3 @@ def decorrelation(f: Tensor, y: Tensor) -> Tensor:
     z = z / (z.square().mean(dim=0) + 1e-5).sqrt()
     gram = z @ z.T / len(z)  # |Z'Z| = |ZZ'|, and a batch is smaller than d
     return gram.square().sum() / f.shape[1] ** 2
-
-
-class Mirrored(nn.Module):
-    """The mean of the logits of a picture and of its mirror image."""
-
-    def __init__(self, net: nn.Module):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.net(x) + self.net(x.flip(-1))) / 2

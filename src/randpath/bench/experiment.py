@@ -66,6 +66,7 @@ class Experiment:
     herding: Annotated[bool, "exemplars by herding instead of at random"] = False
     size: Annotated[int | None, at_least(1), "the side to which files are brought; null: the dataset's own"] = None
     images: Annotated[int | None, at_least(1), "training images of each class, drawn by the seed; null: all"] = None
+    mirror: Annotated[bool, "answer with the mean of the logits of a picture and of its mirror image"] = False
     auxiliary: Annotated[str | None, "a dataset whose pictures, without labels, dmc learns from"] = None
     skip_bad: Annotated[bool, "leave out the faulty files of a folder"] = False
     logits: Annotated[bool, "keep the logits of all test images, as float16; no result depends on it"] = False

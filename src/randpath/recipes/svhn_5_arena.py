@@ -2,38 +2,21 @@
 
     randpath bench svhn_5_arena --variant paper --method M [--seed S]
 
-Nothing is selected, so nothing is held out: one candidate path. `tuned` changes the objective and the attention of
-Adaptive RPS-Net alone. On all 73,257 training digits it takes about four times as long as on 20,000.
+All else is that of cifar100_10_arena. On all 73,257 training digits it takes about four times as long as on 20,000.
 """
 
-from randpath import Experiment, Training, replace
+from randpath import replace
+from randpath.recipes import cifar100_10_arena
 
-paper = Experiment(
+paper = replace(
+    cifar100_10_arena.paper,
     recipe="svhn_5_arena",
-    variant="paper",
     dataset="svhn",
     tasks=5,
-    backbone="compact",
-    width=24,
-    attention="peak",
-    stem="whiten",
-    activation="gelu",
+    class_order="natural",
     memory=4400,
-    degrees=0.0,
-    validation=False,
-    training=Training(
-        epochs=4,
-        first_factor=2,
-        batch=32,
-        optimizer="sgd",
-        lr=0.05,
-        weight_decay=5e-4,
-        schedule="one_cycle",
-        small_side=24,
-    ),
     options={"N": 1},  # gamma by the paper's rule: images of the task / exemplars
 )
-
 tuned = replace(
     paper,
     variant="tuned",
