@@ -53,7 +53,7 @@ def steps(
 ) -> Iterator[dict[str, Any]]:
     """One metrics line per task, those committed by an earlier call first. Each task is one transaction.
 
-    Each line also has "seconds", "visits" and "notes", which stay out of metrics.jsonl.
+    Each line also has "seconds" and "visits", which stay out of metrics.jsonl, and its "notes", if they are new.
     """
     engine = engine or Serial()
     torch.set_num_threads(experiment.threads)
@@ -100,7 +100,7 @@ def steps(
             **lines["metrics"][-1],
             "seconds": spent["seconds"],
             "visits": spent["visits"] if whole else None,
-            "notes": [*learned.notes, *learned.remarks],
+            "notes": lines["metrics"][-1].get("notes", []),
         }
 
 
@@ -216,6 +216,7 @@ def _metric(
 ) -> dict[str, Any]:
     """A line of metrics.jsonl, but for what the method weighs."""
     matrix = [*(line["accuracy_by_task"] for line in lines["metrics"]), accuracy_by_task]
+    notes = [*learned.notes, *learned.remarks]
     return {
         "k": task.k,
         "classes": list(stream.class_names[: task.num_classes]),
@@ -229,6 +230,7 @@ def _metric(
         "path": None if learned.path is None else learned.path.to_lists(),
         "parameters_trained": learned.parameters_trained,
         "parameters": learned.parameters,
+        **({"notes": notes} if notes else {}),
     }
 
 
