@@ -41,7 +41,7 @@ class Experiment:
     backbone: Annotated[str, NAME, "the network family"] = "resnet18_cifar"
     width: Annotated[int | None, at_least(1), "channels or neurons; null: the backbone's own"] = None
     modules: Annotated[int, at_least(1), "M, parallel modules per layer"] = 8
-    attention: Annotated[Attention, "of the last layer"] = "peak"
+    attention: Annotated[Attention, "of the last layer; scale, ours: a learned number for each module"] = "peak"
     stem: Annotated[Stem, "whiten: a fixed first layer, made from the first task's images"] = "learned"
     activation: Annotated[Activation, "inside and after the modules"] = "relu"
     join: Annotated[Join, "of the last layer's modules; concat: side by side, for a classifier that grows"] = "sum"
