@@ -1,7 +1,8 @@
 """Where generated tables go in README.md and docs.
 
 A page marks the place: `<!-- results: RECIPE -->` ... `<!-- end -->`; what lies between is generated. Likewise `short`,
-`ablations` and `paired` with a recipe, `example` with the name of a file in docs/results/examples, `systems: all`.
+`ablations` and `paired` with a recipe, `example` with the name of a file in docs/results/examples, `systems: all`,
+`figure` with the name of a picture in docs/figures.
 """
 
 import json
@@ -9,11 +10,12 @@ import re
 from pathlib import Path
 
 from randpath.report.compare import ARENAS, paired_table, systems_table
+from randpath.report.pictures import FIGURES, pictures
 from randpath.report.record import Result, results_of
 from randpath.report.tables import ablation_table, example_table, short_table, table
 
 MARKED = re.compile(
-    r"(<!-- (results|short|ablations|example|paired|systems): (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
+    r"(<!-- (results|short|ablations|example|paired|systems|figure): (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 )
 
 
@@ -28,6 +30,9 @@ def with_tables(text: str, folder: Path) -> str:
             return example_table(json.loads((folder / "examples" / f"{name}.json").read_text()))
         if kind == "systems":
             return systems_table(old, {recipe: results_of(folder, recipe) for recipe in ARENAS}, published)
+        if kind == "figure":
+            drawn = f"{name}.svg" in pictures(folder)
+            return f"![{FIGURES[name]}](figures/{name}.svg)\n" if drawn else "No run of it is recorded yet.\n"
         if kind == "paired":
             return paired_table(results_of(folder, name))
         return (short_table if kind == "short" else table)(name, results_of(folder, name), published)
