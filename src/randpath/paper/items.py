@@ -367,7 +367,7 @@ ITEMS = (
         small=_searches(MNIST + _sets(width=100, memory=4400, options_switch_every=1, options_N=4)),
         full=_searches("mnist_5 --variant paper" + _sets(width=100, options_switch_every=1, options_N=8)),
         published={"random": 0.9652, "tournament, 10 generations": 0.9632, "tournament, 1 generation": 0.7124},
-        differs="Fewer candidates and epochs. With 1,000 exemplars, as in the other items, the paper's rule makes gamma "
+        differs="Fewer candidates and epochs. With 1,000 exemplars, as in other items, the paper's rule makes gamma "
         "12, nothing new is learned, and every arm ended below 25 %: so a second run has its 4,400.", minutes=9,
     ),
     Item(
