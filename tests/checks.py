@@ -68,6 +68,19 @@ def check_has_one_logit_a_seen_class(make: Make) -> None:
         assert method.inference()(torch.zeros(3, 1, 8, 8)).shape == (3, one.num_classes)
 
 
+def check_the_classifier_sees_features(make: Make) -> None:
+    """What `load_run(...).features` returns: one row for each image."""
+    method = make()
+    for one in tasks(method)[:2]:
+        method.learn(one, Work())
+    x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        f = method.inference().features(x)  # type: ignore[operator]
+    assert f.ndim == 2
+    assert len(f) == 5
+    assert torch.isfinite(f).all()
+
+
 def check_inference_is_pure(make: Make) -> None:
     method = make()
     method.learn(tasks(method)[0], Work())

@@ -12,6 +12,7 @@ import torch
 from randpath import load_run
 from randpath.bench.cells import NAMED, Cell, cells, typed
 from randpath.bench.experiment import Experiment
+from randpath.bench.load import Run
 from randpath.bench.run import evaluate, run, steps
 from randpath.commands import bench as commands
 from randpath.commands.table import curves, table
@@ -183,6 +184,37 @@ def test_icarl_tells_the_accuracy_of_its_head_beside_that_of_the_nearest_mean(tm
     assert result["own"] == [line["own"] for line in lines]
     assert table(tmp_path / "run") == 0
     assert f"head {100 * lines[-1]['own']['head']:.2f}, nearest mean" in capsys.readouterr().out
+
+
+def test_forward_transfer_is_measured_against_joint_training(tmp_path, capsys):
+    """Just after they were learned, tasks 2 and 3: 0.8 and 0.5 here, 0.9 and 0.8 there; the mean of -0.1 and -0.3."""
+    rows = {"rps": [[1.0], [0.6, 0.8], [0.5, 0.4, 0.5]], "joint": [[1.0], [0.9, 0.9], [0.9, 0.9, 0.8]]}
+    runs = {}
+    for method, matrix in rows.items():
+        place = made_run(tmp_path / method, method=method)
+        lines = checkpoint.read_lines(place / "metrics.jsonl")
+        lines = [{**line, "accuracy_by_task": row} for line, row in zip(lines, matrix)]
+        checkpoint.write_lines(place / "metrics.jsonl", lines)
+        runs[method] = Run(place, Experiment("digits", 3), tuple(lines[-1]["classes"]), lines, [])
+    assert table(tmp_path / "rps", tmp_path / "joint") == 0
+    out = capsys.readouterr().out.splitlines()
+    column = [name.strip() for name in out[0].split("|")].index("forward, %")
+    told = {row.split("|")[1].strip(): row.split("|")[column].strip() for row in out[2:]}
+    assert told == {"rps": "-20.00", "joint": "-"}
+    assert runs["rps"].forward_transfer(runs["joint"]) == pytest.approx(-0.2)
+    with pytest.raises(UsageError, match="have not learned the same tasks"):
+        runs["rps"].forward_transfer(replace(runs["joint"], lines=runs["joint"].lines[:2]))
+
+
+def test_what_a_method_notes_of_a_task_is_kept_and_said_once(tmp_path):
+    experiment = Experiment(
+        "digits", (4, 3, 3), recipe="tiny", method="finetune", backbone="mlp", width=16, memory=60, padding=1,
+        training=Training(epochs=1, batch=64),
+    )  # fmt: skip
+    said = [line["notes"] for line in steps(experiment, tmp_path)]
+    assert [len(notes) for notes in said] == [1, 0, 0]
+    assert load_run(tmp_path).notes == said
+    assert [line["notes"] for line in steps(experiment, tmp_path)] == [[], [], []]
 
 
 def test_a_method_without_metrics_of_its_own_has_no_column_for_them(tmp_path, capsys):

@@ -1,10 +1,14 @@
 """A recipe file of one's own: where its runs go, and what `resume` needs of it."""
 
+import runpy
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from randpath import load_run
+from randpath.errors import UsageError
 from randpath.methods import METHODS
 from randpath.storage import checkpoint
 from tests.commands import interrupt, run
@@ -62,6 +66,21 @@ def test_resume_finds_the_method_of_the_file_again_and_ends_the_same(here, cut):
     assert document["recipe_file"]["path"] == str(here / "mine.py")
     assert document["recipe_file"]["defines"] == ["near"]
     assert document["environment"]["recipe_file"] == document["recipe_file"]["sha256"]
+
+
+def test_load_run_asks_for_the_file_that_defines_the_method(here, monkeypatch):
+    run("bench", "mine.py", *FEW, cwd=here)
+    loaded = load_run(here / "runs" / "mine-near-tuned-0")
+    assert type(loaded.method).__name__ == "Near"
+    assert loaded.features(np.zeros((3, 8, 8, 1), np.uint8)).shape == (3, 100)
+    del METHODS["near"]
+    again = load_run(here / "runs" / "mine-near-tuned-0")
+    assert again.accuracy == loaded.accuracy, "what needs no method is there"
+    with pytest.raises(UsageError, match="needs near from the recipe file") as refused:
+        _ = again.method
+    assert "import" in refused.value.next
+    runpy.run_path(str(here / "mine.py"))
+    assert again.features(np.zeros((3, 8, 8, 1), np.uint8)).shape == (3, 100)
 
 
 def test_a_changed_file_is_refused_unless_inexact_and_then_told(here, cut):

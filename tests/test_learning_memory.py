@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,9 +12,11 @@ from randpath.bench.run import run
 from randpath.data.dataset import Arrays
 from randpath.data.stream import hold_out
 from randpath.errors import UsageError
+from randpath.learning.cost import megabytes
 from randpath.learning.memory import Memory, PerClass, herding, quotas
 from randpath.learning.method import Work
 from randpath.methods.rps import RPS
+from randpath.settings import parse_size
 from tests.checks import setting, tasks
 
 
@@ -161,3 +164,15 @@ def test_gamma_of_the_paper_counts_the_exemplars_of_all_classes_seen():
     method = RPS(setting(PerClass(5)), N=1, threshold=-1e9)
     lines = [method.learn(one, Work()) for one in tasks(method)]
     assert [line.epochs[0]["phi"] for line in lines] == [None, 40 / 20, 2 * 40 / 30]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("7B", 7), ("2 kB", 2_000), ("3KB", 3_000), ("0.5MB", 500_000), ("4 GB", 4_000_000_000)]
+)
+def test_every_unit_of_a_size(text, size):
+    assert parse_size(text) == size
+
+
+def test_megabytes_are_millions_of_bytes():
+    large = torch.empty(1_500_000_000, dtype=torch.uint8, device="meta")
+    assert megabytes({"a": {"w": large}, "b": {"w": torch.zeros(250)}}) == 1500.001

@@ -127,3 +127,9 @@ def test_a_run_stays_within_its_bytes(tmp_path):
     assert used <= 4000
     assert sum(len(saved.tensors[part]["labels"]) for part in ("memory_train", "memory_val")) >= 10
     assert named.load("digits").train.shape == (8, 8, 1)
+
+
+def test_a_size_of_just_the_smallest_files_is_room_enough():
+    Memory(Size(3 * 64)).require_room(3)
+    with pytest.raises(UsageError, match="each of 3 classes"):
+        Memory(Size(3 * 64 - 1)).require_room(3)

@@ -73,3 +73,9 @@ def test_a_mutation_of_the_winner_takes_the_losers_place(monkeypatch):
     assert winners == [better, better]
     assert [trial.path for trial in trials][2] == mutant
     assert {trial.path for trial in trials[:2]} == {worse, better}
+
+
+def test_a_path_of_one_layer_can_mutate():
+    P = Path.of([[0, 1, 0, 0, 0, 0]])
+    places = {mutated(P, np.random.default_rng(seed)).rows[0].index(True) for seed in range(60)}
+    assert places == {5, 0, 1, 2, 3}  # up to two places away, round the corner

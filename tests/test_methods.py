@@ -1,6 +1,7 @@
 """Every method against every check, and what Adaptive RPS-Net alone promises."""
 
 import inspect
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from randpath.learning.method import Work
 from randpath.learning.selection import Job, Trial, best, random_search
 from randpath.learning.train import fit
 from randpath.methods import METHODS
+from randpath.methods.icarl import ICaRL, NearestMean
 from randpath.methods.rps import RPS
 from randpath.network.fold import fold
 from randpath.network.path import Path
@@ -21,6 +23,7 @@ from tests.checks import (
     CHECKS,
     check_goes_on_bit_exactly_after_a_round_trip,
     check_goes_on_exactly_from_an_unfinished_fit,
+    check_keeps_no_images_under_another_name_than_memory,
     digest,
     pictures,
     setting,
@@ -38,6 +41,44 @@ def test_conformance(name, check, tmp_path):
         return METHODS[name](setting(), **SMALL.get(name, {}))
 
     check(make, tmp_path) if "tmp_path" in inspect.signature(check).parameters else check(make)
+
+
+class WithoutMeans(ICaRL):
+    """Loses its class means on save; all that it saves comes back, and a method that is not saved answers well."""
+
+    def commit(self, task, net, epochs, *, memory, carried):
+        self.means = carried["means"]["means"]
+        return super().commit(task, net, epochs, memory=memory)
+
+    def inference(self):
+        means = getattr(self, "means", torch.ones(self.net.num_classes, self.net.num_features))
+        return NearestMean(fold(self.net, self.path), means)
+
+
+class Hoarder(ICaRL):
+    """Keeps all images of every task, under another name than memory."""
+
+    def commit(self, task, net, epochs, *, memory, carried):
+        hoard = list(self.carried.get("statistics", {}).values())
+        hoard += [x.flatten(1).float() for x, _ in task.train.batches([np.arange(len(task.train))])]
+        return super().commit(
+            task, net, epochs, memory=memory, carried={**carried, "statistics": {"moments": torch.cat(hoard)}}
+        )
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (WithoutMeans, check_goes_on_bit_exactly_after_a_round_trip),
+        (Hoarder, check_keeps_no_images_under_another_name_than_memory),
+    ],
+)
+def test_a_broken_method_fails_the_conformance_suite(broken, check, tmp_path):
+    """Each passes every other check of the suite."""
+    for one in CHECKS:
+        arguments = (tmp_path / one.__name__,) if "tmp_path" in inspect.signature(one).parameters else ()
+        with pytest.raises(AssertionError) if one is check else nullcontext():
+            one(lambda: broken(setting()), *arguments)
 
 
 FORGET = ("finetune", "fixedrep", "ewc", "online_ewc", "si", "mas", "rwalk", "dmc", "dgr", "rtf", "progressive", "lwf")

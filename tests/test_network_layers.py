@@ -266,3 +266,10 @@ def test_a_cosine_head_grows_and_compares_directions():
     params = dict(head.named_parameters())
     grouped = [p for group in _optimizer(list(params.values()), Training()).param_groups for p in group["params"]]
     assert {id(p) for p in grouped} == {id(p) for p in params.values()}, "the scale learns too"
+
+
+@pytest.mark.parametrize(("name", "side"), [("resnet18_cifar", (20, 12)), ("resnet32", (9, 13)), ("compact", (16, 24))])
+def test_attention_over_positions_fits_pictures_that_are_not_square(name, side):
+    net = Backbone(name, (*side, 3), M=2, attention="conv", width=4).build(0)
+    net.grow_head(2)
+    assert net(torch.zeros(2, 3, *side), Path.full(net.L, 2)).shape == (2, 2)

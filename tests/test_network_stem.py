@@ -157,3 +157,21 @@ def test_wrong_settings_are_refused_by_name():
         Backbone("mlp", (8, 8, 1), stem="whiten").build(0)
     with pytest.raises(ValueError, match="at least 3 x 3, got 2 x 8"):
         patch_covariance(Arrays(np.zeros((4, 2, 8, 1), np.uint8), np.zeros(4, np.int64)), PLAIN, 0)
+
+
+def test_a_sample_of_many_images_has_none_twice(monkeypatch):
+    """Nineteen of twenty: the covariance is that of all but one of them."""
+    data = noise(20)
+    monkeypatch.setattr("randpath.learning.whitening.IMAGES", 19)
+    got = patch_covariance(data, PLAIN, 0)
+    without = [patch_covariance(data.take(np.delete(np.arange(20), i)), PLAIN, 0) for i in range(20)]
+    assert sum(np.allclose(got, one) for one in without) == 1
+
+
+def test_weak_directions_are_made_white_and_weakest_ones_are_not_blown_up():
+    """Variance 0.05 leaves as 0.9 or more; a variance of 0 is scaled by no more than 15."""
+    stem = Whitening(1, nn.Identity())
+    stem.fit(np.diag([0.05] * 8 + [0.0]))
+    size = stem.filters[:9].flatten(1).norm(dim=1)
+    assert sorted((size.square() * 0.05 > 0.9).tolist()) == [True] * 9
+    assert size.max() < 15

@@ -381,6 +381,6 @@ def test_two_columns_by_hand():
         return torch.relu(h @ linear.weight.T + linear.bias + (h if l else 0))
 
     h1, g1 = layer(first, 0, x), layer(second, 0, x)
-    q1 = first.head(layer(first, 1, h1))
-    q2 = second.head(layer(second, 1, g1 + h1 @ columns.columns[1].lateral[0][0].weight.T))
-    torch.testing.assert_close(columns(x), torch.cat([q1, q2], dim=1))
+    h2, g2 = layer(first, 1, h1), layer(second, 1, g1 + h1 @ columns.columns[1].lateral[0][0].weight.T)
+    torch.testing.assert_close(columns(x), torch.cat([first.head(h2), second.head(g2)], dim=1))
+    torch.testing.assert_close(columns.features(x), torch.cat([h2, g2], dim=1))

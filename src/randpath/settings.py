@@ -11,6 +11,7 @@
 """
 
 import math
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -104,6 +105,19 @@ def check(instance: Any, prefix: str = "") -> None:
     for name, setting in declared(type(instance)).items():  # type: ignore[arg-type]
         if not setting.accepts(getattr(instance, name)):
             raise UsageError(f"{prefix}{name} must be {setting.wanted()}; got {getattr(instance, name)!r}")
+
+
+UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes; none if it is no size.
+
+    >>> parse_size("6.1MB"), parse_size("900 kB"), parse_size("6"), parse_size("MB")
+    (6100000, 900000, None, None)
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?(B|[kK]B|MB|GB)", text)
+    return None if found is None else round(float(found[1]) * UNITS[found[2]])
 
 
 def refuse_unknown(names: Mapping[str, Any], kind: Any, what: str) -> None:

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from randpath.errors import UsageError
-from randpath.learning.memory import Budget, PerClass, Size, parse_per_class, parse_size
+from randpath.learning.memory import Budget, PerClass, Size, parse_per_class
 from randpath.learning.train import Training
 from randpath.network.backbones import Activation, Stem
 from randpath.network.layers import Attention, Join
-from randpath.settings import at_least, between, check, refuse_unknown, that_is
+from randpath.settings import at_least, between, check, parse_size, refuse_unknown, that_is
 
 NAME = that_is("a name", bool)
 
@@ -41,7 +41,7 @@ class Experiment:
     backbone: Annotated[str, NAME, "the network family"] = "resnet18_cifar"
     width: Annotated[int | None, at_least(1), "channels or neurons; null: the backbone's own"] = None
     modules: Annotated[int, at_least(1), "M, parallel modules per layer"] = 8
-    attention: Annotated[Attention, "of the last layer"] = "peak"
+    attention: Annotated[Attention, "of the last layer; scale, ours: a learned number for each module"] = "peak"
     stem: Annotated[Stem, "whiten: a fixed first layer, made from the first task's images"] = "learned"
     activation: Annotated[Activation, "inside and after the modules"] = "relu"
     join: Annotated[Join, "of the last layer's modules; concat: side by side, for a classifier that grows"] = "sum"
@@ -66,6 +66,7 @@ class Experiment:
     herding: Annotated[bool, "exemplars by herding instead of at random"] = False
     size: Annotated[int | None, at_least(1), "the side to which files are brought; null: the dataset's own"] = None
     images: Annotated[int | None, at_least(1), "training images of each class, drawn by the seed; null: all"] = None
+    mirror: Annotated[bool, "answer with the mean of the logits of a picture and of its mirror image"] = False
     auxiliary: Annotated[str | None, "a dataset whose pictures, without labels, dmc learns from"] = None
     skip_bad: Annotated[bool, "leave out the faulty files of a folder"] = False
     logits: Annotated[bool, "keep the logits of all test images, as float16; no result depends on it"] = False

@@ -5,6 +5,7 @@ run.matrix[-1], run.confusion(), run.method.inference(), run.features(images)
 """
 
 import pathlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,18 +22,21 @@ from randpath.data.dataset import Arrays, Source
 from randpath.errors import Damaged, UsageError
 from randpath.learning.method import Method, State
 from randpath.learning.train import predict
+from randpath.methods import METHODS
+from randpath.network.backbones import BACKBONES
 from randpath.storage import checkpoint
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has left, as far as it has come: docs/methods.md says which file holds what."""
+    """What a run has left, as far as it has come: docs/runs.md says which file holds what."""
 
     directory: pathlib.Path
     experiment: Experiment
     class_names: tuple[str, ...]  # in the order in which they were learned
     lines: list[dict[str, Any]]  # metrics.jsonl, one for each task
     epochs: list[dict[str, Any]]
+    recipe_file: Mapping[str, Any] | None = None  # path, sha256 and what it defines, if it was a file of one's own
 
     @property
     def matrix(self) -> list[list[float]]:
@@ -49,14 +53,31 @@ class Run:
         """P after each task; none for a method without paths."""
         return [line["path"] for line in self.lines]
 
+    @property
+    def notes(self) -> list[list[str]]:
+        """What the method said of each task."""
+        return [line.get("notes", []) for line in self.lines]
+
     def summary(self) -> dict[str, float | None]:
-        """What one would put into a table."""
+        """What one would put into a table; for forward transfer see below."""
         return {
             "final": self.accuracy[-1],
             "average": metrics.average_incremental_accuracy(self.accuracy),
             "forgetting": metrics.forgetting(self.matrix),
             "backward_transfer": metrics.backward_transfer(self.matrix),
         }
+
+    def forward_transfer(self, reference: "Run") -> float | None:
+        """Mean over tasks j > 1 of (accuracy on task j just after learning it - that of the reference at that time).
+
+        The reference is joint training on the same stream: what it lacks of that, Chaudhry et al. (2018) call
+        intransigence. (In the form of Lopez-Paz and Ranzato a task is tested before it is learned; here no class has a
+        logit then.)
+        """
+        mine, theirs = ((r.experiment.dataset, [line["classes"] for line in r.lines]) for r in (self, reference))
+        if mine != theirs:
+            raise UsageError(f"{self.directory} and {reference.directory} have not learned the same tasks")
+        return metrics.forward_transfer(self.matrix, [row[-1] for row in reference.matrix])
 
     def predictions(self, k: int | None = None) -> dict[str, np.ndarray]:
         """For every test image of tasks 1..k, after task k (default the last): label, predicted, confidence, rank."""
@@ -81,12 +102,14 @@ class Run:
     @cached_property
     def source(self) -> Source:
         """The data, read again."""
+        self._require_definitions()
         e = self.experiment
         return named.load(e.dataset, size=e.size, skip_bad=e.skip_bad)
 
     @cached_property
     def method(self) -> Method:
         """The method with the weights of the last committed task."""
+        self._require_definitions()
         found = checkpoint.latest(self.directory / "checkpoints")
         assert found is not None
         method = make_method(self.experiment, self.source)
@@ -96,13 +119,23 @@ class Run:
 
     def features(self, images: np.ndarray) -> np.ndarray:
         """What the classifier sees of uint8 images (n, h, w, c): (n, D)."""
-        module = self.method.inference()
-        features = getattr(module, "features", None)
+        features = getattr(self.method.inference(), "features", None)
         if features is None:
             raise UsageError(f"{self.experiment.method} has no features apart from its logits")
         augment = Augment(self.source.mean, self.source.std)
         with torch.no_grad():
             return predict(features, Arrays(images, np.zeros(len(images), np.int64)), augment).numpy()
+
+    def _require_definitions(self) -> None:
+        """Refuse a run of a method, dataset or backbone of one's own whose file was not imported."""
+        e, known = self.experiment, {**METHODS, **named.DATASETS, **BACKBONES}
+        defined = self.recipe_file["defines"] if self.recipe_file else ()
+        missing = [name for name in (e.method, e.dataset, e.backbone) if name in defined and name not in known]
+        if missing and self.recipe_file:
+            raise UsageError(
+                f"{self.directory} needs {', '.join(missing)} from the recipe file {self.recipe_file['path']}",
+                next="import that file before",
+            )
 
 
 def load_run(directory: str | pathlib.Path) -> Run:
@@ -114,7 +147,7 @@ def load_run(directory: str | pathlib.Path) -> Run:
     began = documents["run"]
     return Run(
         place, Experiment.from_json(began["experiment"]), tuple(began["class_names"]), documents["metrics"],
-        documents["epochs"],
+        documents["epochs"], began.get("recipe_file"),
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from randpath.learning.method import Learned, Measured, Method, Setting, State, 
 from randpath.learning.train import predict
 from randpath.methods import METHODS
 from randpath.network.backbones import Backbone
+from randpath.network.mirrored import Mirrored
 from randpath.settings import refuse_unknown
 from randpath.storage import checkpoint
 
@@ -52,7 +53,7 @@ def steps(
 ) -> Iterator[dict[str, Any]]:
     """One metrics line per task, those committed by an earlier call first. Each task is one transaction.
 
-    Each line also has "seconds", "visits" and "notes", which stay out of metrics.jsonl.
+    Each line also has "seconds" and "visits", which stay out of metrics.jsonl, and its "notes", if they are new.
     """
     engine = engine or Serial()
     torch.set_num_threads(experiment.threads)
@@ -75,7 +76,7 @@ def steps(
         engine.tick(0.0)
         task = stream.task(k)
         learned = method.learn(task, Work(engine, place))
-        inference = method.inference().to(experiment.device)
+        inference = answer(method.inference(), experiment).to(experiment.device)
         accuracy_by_task, answers = evaluate(inference, stream, experiment.device, k, experiment.logits)
         state = method.state_dict()
         lines["metrics"].append(_metric(stream, task, learned, accuracy_by_task, answers, lines))
@@ -84,7 +85,7 @@ def steps(
             "flops": count_flops(inference, stream.source.train.shape, experiment.device),
         }
         if isinstance(method, Measured):
-            lines["metrics"][-1]["own"] = method.metrics(partial(_accuracy, stream, experiment.device, k))
+            lines["metrics"][-1]["own"] = method.metrics(partial(_accuracy, stream, experiment, k))
         lines["epochs"] += [
             {"k": k, "loss_ce": None, "loss_dist": None, "validation": None, **line} for line in learned.epochs
         ]
@@ -99,7 +100,7 @@ def steps(
             **lines["metrics"][-1],
             "seconds": spent["seconds"],
             "visits": spent["visits"] if whole else None,
-            "notes": [*learned.notes, *learned.remarks],
+            "notes": lines["metrics"][-1].get("notes", []),
         }
 
 
@@ -138,6 +139,11 @@ def make_method(experiment: Experiment, source: Source) -> Method:
             f"training.small_side={e.training.small_side} shrinks the pictures, but {e.backbone} with attention "
             f"{e.attention} takes one size only: add --set training.small_side=null"
         )
+    if e.mirror and not source.mirror:
+        raise UsageError(
+            f"mirror=true averages over mirror images, but a mirrored item of {source.name} is not one of its class",
+            next="--set mirror=false",
+        )
     setting = Setting(
         backbone=Backbone(
             e.backbone, source.train.shape, e.modules, e.attention, e.width, e.stem, e.activation, e.join
@@ -161,6 +167,11 @@ def _auxiliary(e: Experiment, source: Source) -> Dataset | None:
     if e.auxiliary is None or not getattr(METHODS[e.method], "needs_auxiliary", False):
         return None
     return named.unlabelled(e.auxiliary, source.train.shape)
+
+
+def answer(inference: nn.Module, experiment: Experiment) -> nn.Module:
+    """What a run is judged by and exported as: a method's answer, averaged over the mirror image if that is asked."""
+    return Mirrored(inference) if experiment.mirror else inference
 
 
 def evaluate(
@@ -189,9 +200,9 @@ def evaluate(
     }
 
 
-def _accuracy(stream: TaskStream, device: str, k: int, module: nn.Module) -> float:
+def _accuracy(stream: TaskStream, experiment: Experiment, k: int, module: nn.Module) -> float:
     """On the test images of tasks 1..k, for a method's own metrics."""
-    _, answers = evaluate(module.to(device), stream, device, k)
+    _, answers = evaluate(answer(module, experiment).to(experiment.device), stream, experiment.device, k)
     return metrics.accuracy(answers["label"], answers["predicted"])
 
 
@@ -205,6 +216,7 @@ def _metric(
 ) -> dict[str, Any]:
     """A line of metrics.jsonl, but for what the method weighs."""
     matrix = [*(line["accuracy_by_task"] for line in lines["metrics"]), accuracy_by_task]
+    notes = [*learned.notes, *learned.remarks]
     return {
         "k": task.k,
         "classes": list(stream.class_names[: task.num_classes]),
@@ -218,6 +230,7 @@ def _metric(
         "path": None if learned.path is None else learned.path.to_lists(),
         "parameters_trained": learned.parameters_trained,
         "parameters": learned.parameters,
+        **({"notes": notes} if notes else {}),
     }
 
 

@@ -146,7 +146,7 @@ def info(model: Path, *, as_json: Json = False) -> int:
     print(f"{model}, version {number} (kept: {', '.join(map(str, versions.kept(model)))})")
     print(f"{len(loaded.names)} classes, {loaded.plan.backbone} on {h_w}, {facts['megabytes']:.1f} MB, ", end="")
     print(f"{facts['flops'] / 1e6:,.1f} MFLOPs for each")
-    print(f"{stored_inside(loaded)}, of at most {loaded.plan.budget:,}: whoever gets the model can see them")
+    print(f"{stored_inside(loaded)}, {loaded.plan.at_most}: whoever gets the model can see them")
     if loaded.plan.start is not None:
         print(f"start: {loaded.plan.start_name}, SHA-256 {loaded.plan.start[:16]}...")
     print(capacity(last))

@@ -23,6 +23,7 @@ from randpath.commands.start import as_vectors, chosen
 from randpath.commands.terminal import Bar, Stop
 from randpath.errors import DataError, Stopped, UsageError, as_typed
 from randpath.model import versions
+from randpath.settings import parse_size
 from randpath.storage import checkpoint, inside
 from randpath.storage.lock import NAMES as LOCK
 from randpath.storage.lock import lock
@@ -37,7 +38,7 @@ def learn(
     model: Path,
     folder: Path,
     *,
-    budget: int | None = None,
+    budget: int | str | None = None,
     epochs: int | None = None,
     device: str = "cpu",
     seed: int | None = None,
@@ -59,7 +60,7 @@ def learn(
     folder
         The pictures.
     budget
-        How many pictures the model may keep inside; default 2000.
+        How many pictures the model may keep inside; default 2000. A size, such as 6MB: as many as fit, as WebP files.
     epochs
         Passes over the pictures; default by their number.
     device
@@ -82,8 +83,10 @@ def learn(
         Print one JSON object.
     """
     for name, value, least in (("--keep", keep, 1), ("--epochs", epochs, 1), ("--budget", budget, 0)):
-        if value is not None and value < least:
+        if isinstance(value, int) and value < least:
             raise UsageError(f"{name} must be at least {least}, got {value}")
+    if isinstance(budget, str) and parse_size(budget) is None:
+        raise UsageError(f"--budget must be a whole number of at least 0, or a size such as 6MB, got {budget!r:.100}")
     asked: dict[str, Any] = {"budget": budget, "epochs": epochs, "mirror": flip, "seed": seed, "threads": threads}
     return _learn(model, folder, device, skip_bad, keep, start, asked, as_json)
 
@@ -138,7 +141,7 @@ def _planned(
     device: str,
     network: "Start | None",
     *,
-    budget: int | None,
+    budget: int | str | None,
     epochs: int | None,
     mirror: bool,
     seed: int | None,

@@ -1,5 +1,6 @@
 """`randpath table` and `randpath curves`: finished runs side by side, mean and standard deviation over seeds."""
 
+import json
 import pathlib
 from collections import defaultdict
 from typing import Any
@@ -11,26 +12,45 @@ from randpath.errors import UsageError
 def table(*runs: pathlib.Path) -> int:
     """Finished runs as a table: a row for each method and change of settings, over its seeds.
 
+    Forward transfer is told where joint training on the same tasks, with the same seeds, is among the runs.
+
     Parameters
     ----------
     runs
         Run directories that `bench` made; an unfinished one is refused, other files are passed over.
     """
     groups = grouped(runs)
-    rows = [["method", "variant", "changed", "n", "final, %", "average, %", "forgetting, %", "MB", "CPU s"]]
-    measured = any("own" in r for same in groups.values() for r in same)
+    every = [r for same in groups.values() for r in same]
+    joint = {_stream(r): r["matrix"] for r in every if r["method"] == "joint"}
+    rows = [["method", "variant", "changed", "n", "final, %", "average, %", "forgetting, %", "backward, %"]]
+    top5, measured = any(r["top5"][-1] for r in every), any("own" in r for r in every)
+    rows[0] += [*["forward, %"] * bool(joint), *["top-5, %"] * top5, "MB", "MFLOPs", "CPU s"]
     rows[0] += ["its own, final, %"] * measured
     for (method, variant, changed), same in groups.items():
         cost = [sum(r["cpu_seconds"]) for r in same if None not in r["cpu_seconds"]]
-        forgotten = [r["forgetting"] for r in same if r["forgetting"] is not None]
         rows.append([
             method, variant, changed, str(len(same)),
             percent([r["accuracy"][-1] for r in same]), percent([r["average"] for r in same]),
-            percent(forgotten), f"{mean([r['megabytes'] for r in same]):.1f}",
+            percent([r["forgetting"] for r in same]), percent([r["backward_transfer"] for r in same]),
+            *[percent([_forward(r, joint.get(_stream(r))) for r in same])] * bool(joint),
+            *[percent([r["top5"][-1] for r in same])] * top5,
+            f"{mean([r['megabytes'] for r in same]):.1f}", f"{mean([r['flops'] for r in same]) / 1e6:.2f}",
             f"{mean(cost):.0f}" if cost else "-", *[own(same)] * measured,
         ])  # fmt: skip
     print(aligned(rows))
     return 0
+
+
+def _stream(result: dict[str, Any]) -> tuple[Any, ...]:
+    """What a run and the joint training that it is compared with have in common."""
+    e = result["experiment"]
+    return result["seed"], e["dataset"], json.dumps([e["tasks"], result["class_order"]])
+
+
+def _forward(result: dict[str, Any], joint: list[list[float]] | None) -> float | None:
+    if joint is None or result["method"] == "joint":
+        return None
+    return metrics.forward_transfer(result["matrix"], [row[-1] for row in joint])
 
 
 def curves(*runs: pathlib.Path) -> int:
@@ -99,9 +119,10 @@ def mean(values: list[float]) -> float:
     return metrics.mean_and_deviation(values)[0]
 
 
-def percent(values: list[float]) -> str:
-    """
-    >>> percent([0.5]), percent([0.5, 0.6]), percent([])
+def percent(values: list[float] | list[float | None]) -> str:
+    """Of those that there are.
+
+    >>> percent([0.5]), percent([0.5, 0.6]), percent([None])
     ('50.00', '55.00 ± 7.07', '-')
     """
-    return metrics.spread([100 * value for value in values])
+    return metrics.spread([100 * value for value in values if value is not None])

@@ -40,6 +40,14 @@ def _files(data: Dataset, quality: int) -> Iterator[bytes]:
             yield file.getvalue()
 
 
+def any_lossy(data: Dataset) -> bool:
+    """Whether a file of it may be one that `compressed` has made: a WebP."""
+    if isinstance(data, Joined):
+        return any(map(any_lossy, data.parts))
+    items = map(data.item, range(len(data))) if isinstance(data, Files) else ()
+    return any(isinstance(item, bytes) and item[8:12] == b"WEBP" for item in items)
+
+
 def item_sizes(data: Dataset) -> list[int]:
     """Bytes of each item as it is stored, without its label."""
     if isinstance(data, Joined):

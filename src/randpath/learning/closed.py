@@ -96,9 +96,9 @@ class Linear(nn.Module):
         self.register_buffer("b", b.float().clone())
 
     def forward(self, x: Tensor) -> Tensor:  # (b, classes)
-        return self.embed(x) @ self.W.T + self.b
+        return self.features(x) @ self.W.T + self.b
 
-    def embed(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         f = x.flatten(1)
         return f if self.R is None else torch.relu(f @ self.R)
 
@@ -134,7 +134,7 @@ class ClosedForm:
         sums, labels = self.sums, np.unique(task.train.labels).tolist()
         for i, c in enumerate(labels):
             own = task.train.take(np.flatnonzero(task.train.labels == c))
-            sums = sums.plus(predict(self.solution.embed, own, s.augment), c)
+            sums = sums.plus(predict(self.solution.features, own, s.augment), c)
             work.tick((i + 1) / len(labels))
         solution = Linear(*self.solved(sums, task.val), self.R)
         self.k, self.sums, self.solution = task.k, sums, solution

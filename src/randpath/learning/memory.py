@@ -36,17 +36,6 @@ class PerClass:
 
 Budget = int | Size | PerClass
 SMALLEST = 64  # bytes: no picture file is shorter
-UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-def parse_size(text: str) -> int | None:
-    """Bytes; none if it is no size.
-
-    >>> parse_size("6.1MB"), parse_size("900 kB"), parse_size("6"), parse_size("MB")
-    (6100000, 900000, None, None)
-    """
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?(B|[kK]B|MB|GB)", text)
-    return None if found is None else round(float(found[1]) * UNITS[found[2]])
 
 
 def parse_per_class(text: str) -> int | None:

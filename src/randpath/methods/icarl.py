@@ -28,8 +28,11 @@ class NearestMean(nn.Module):
         self.extractor = extractor
         self.register_buffer("means", means.clone())
 
+    def features(self, x: Tensor) -> Tensor:  # (b, D), of unit length
+        return F.normalize(self.extractor.features(x))
+
     def forward(self, x: Tensor) -> Tensor:  # (b, classes)
-        f = F.normalize(self.extractor.features(x))
+        f = self.features(x)
         if torch.compiler.is_compiling():  # ONNX has no cdist, which rounds differently
             return -(f[:, None] - self.means).square().sum(dim=2).sqrt()
         return -torch.cdist(f, self.means)

@@ -9,9 +9,9 @@ A path is frozen by `RPS._begin`: after a switch it belongs to P_fixed, and only
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from randpath.data.stream import Task
 from randpath.keyed import rng
 from randpath.learning.anchor import Anchored, Mix, mixed, with_items
 from randpath.learning.closed import Sums
+from randpath.learning.compression import compressed, num_paths
 from randpath.learning.memory import Memory, pictures
 from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
 from randpath.learning.objective import log_counts, phi, phi_by_ratio
@@ -60,8 +61,14 @@ class Settled:
     net: PathNetwork
     memory: Memory
     P: Path
+    P_fixed: Path
     mu_sat: float | None
     switched: bool
+    epochs: list[dict[str, Any]] = field(default_factory=list)  # of the distillation into one path
+
+    @property
+    def P_ts(self) -> Path:
+        return self.P_fixed | self.P
 
 
 @dataclass(eq=False)
@@ -86,6 +93,9 @@ class RPS:
     )
     generations: Annotated[int, at_least(1), "of search=tournament: each trains up to two paths"] = 10
     open_layers: Annotated[int | None, at_least(1), "so many last layers get a new module; null: all"] = None
+    compress: Annotated[
+        int | None, at_least(2), "so many paths become one when a switch is due (FOSTER's); null: never"
+    ] = None
 
     def __post_init__(self) -> None:
         check(self, "options.")
@@ -112,9 +122,26 @@ class RPS:
         return self._train(task, work, self._begin(task, self.k, self.again + 1, S, teacher))
 
     def _train(self, task: Task, work: Work, begun: Begun) -> Learned:
-        trials = self._search(self._job(task, begun, work), begun, work)
-        settled = self._settle(task, begun, best(trials))
+        parts = 2 if any(self._is_wide(begun.P_fixed | P) for P in begun.paths) else 1
+        trials = self._search(self._job(task, begun, work), begun, work.part(0, parts))
+        settled = self._settle(task, begun, self._trained(begun, best(trials)), best(trials).path, begun.P_fixed)
+        if settled.switched and self._is_wide(settled.P_ts):
+            settled = self._compressed(task, begun, settled, work.part(1, 2))
         return self._commit(begun, trials, settled)
+
+    def _is_wide(self, P_ts: Path) -> bool:
+        """Whether there are as many paths as `compress` has, or no unused module in a layer."""
+        return self.compress is not None and num_paths(P_ts) >= max(2, min(self.compress, self.net.M))
+
+    def _compressed(self, task: Task, begun: Begun, settled: Settled, work: Work) -> Settled:
+        """The union distilled into its present path, which is measured anew."""
+        s = self.setting
+        data = Joined([*self.memory.train.values(), task.train])
+        net, epochs = compressed(
+            settled.net, settled.P, settled.P_ts, data, s.training, s, self.temperature, warm=self.start == "copy",
+            key=(s.seed, "task", begun.k, *begun.call, "compress"), place=work.at("compress"), tick=work.tick,
+        )  # fmt: skip
+        return replace(self._settle(task, begun, net, settled.P, Path.empty(net.L, net.M)), epochs=epochs)
 
     def _search(self, job: Job, begun: Begun, work: Work) -> list[Trial]:
         if self.search == "random" or len(begun.paths) == 1:
@@ -168,21 +195,24 @@ class RPS:
             place=work.at("search"),
         )
 
-    def _settle(self, task: Task, begun: Begun, winner: Trial) -> Settled:
-        """The winner's network, the memory after the task, and mu_sat on its exemplars (section 3.2)."""
-        s = self.setting
-        net = s.backbone.build(s.seed)
+    def _trained(self, begun: Begun, winner: Trial) -> PathNetwork:
+        """The winner's network."""
+        net = self.setting.backbone.build(self.setting.seed)
         net.load_weights(begun.weights)
         net.load_weights(winner.weights)
-        net.to(s.device)
-        P_ts = begun.P_fixed | winner.path
+        return net.to(self.setting.device)
+
+    def _settle(self, task: Task, begun: Begun, net: PathNetwork, P: Path, P_fixed: Path) -> Settled:
+        """The memory after the task, chosen by the network, and mu_sat of P on its exemplars (section 3.2)."""
+        s = self.setting
+        P_ts = P_fixed | P
         memory = copy.copy(self.memory)
         features = partial(unit_features, net, P_ts, setting=s) if s.herding else None
         memory.update(task.train, task.val, (s.seed, begun.k, *begun.call), features)
         mu_sat = None
         if len(memory):
-            mu_sat = saturation(net, winner.path, P_ts, Joined(memory.exemplars()), s.augment)
-        return Settled(net, memory, winner.path, mu_sat, self._should_switch(begun.k, mu_sat))
+            mu_sat = saturation(net, P, P_ts, Joined(memory.exemplars()), s.augment)
+        return Settled(net, memory, P, P_fixed, mu_sat, self._should_switch(begun.k, mu_sat))
 
     def _should_switch(self, k: int, mu_sat: float | None) -> bool:
         """Whether the path is full: by its saturation, or after every J tasks."""
@@ -193,10 +223,10 @@ class RPS:
     def _commit(self, begun: Begun, trials: list[Trial], settled: Settled) -> Learned:
         """Take over what was found: all at once, after everything that could fail."""
         self.net, self.memory = settled.net, settled.memory
-        self.k, self.again, self.P, self.P_fixed = begun.k, begun.again, settled.P, begun.P_fixed
+        self.k, self.again, self.P, self.P_fixed = begun.k, begun.again, settled.P, settled.P_fixed
         self.S = [*begun.S, begun.k] if settled.switched else begun.S
         return Learned(
-            epochs=[line for trial in trials for line in trial.epochs],
+            epochs=[*(line for trial in trials for line in trial.epochs), *settled.epochs],
             parameters_trained=best(trials).parameters_trained,
             parameters=self.net.num_parameters(self.P_ts),
             saturation=settled.mu_sat,
@@ -222,6 +252,10 @@ class RPS:
         if not settled.P ^ (settled.P & begun.P_fixed):
             remarks.append(
                 "the path lies wholly in frozen modules: only the skips, the attention and the head were trained"
+            )
+        if settled.epochs:
+            remarks.append(
+                f"{num_paths(begun.P_fixed | settled.P)} paths were distilled into one, which is measured anew"
             )
         if settled.mu_sat is None and begun.k == 1 and self.setting.budget:
             remarks.append(

@@ -47,7 +47,7 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         width: int | None = None,  # none: the backbone's, by the input
         modules: int = 8,  # M
         candidates: int | None = None,  # N; none: by the input
-        budget: int = 2000,  # exemplars kept
+        budget: int | str = 2000,  # exemplars kept; or a size such as "6MB": as many as fit, as lossy files
         epochs: int | None = None,  # none: by the number of items
         mirror: bool | None = None,  # whether to train on mirrored images too; none: if they have colours
         features: Features | None = None,

@@ -126,14 +126,14 @@ class Model:
         """A copy of the method that has learned the lesson, and the teacher that it had."""
         method = copy.copy(self.method)
         method.memory = lesson.memory
-        method.memory.budget = self.plan.budget
+        method.memory.budget = self.plan.memory
         method.setting = replace(
             method.setting,
             training=self.plan.training(
                 len(lesson.train) + sum(map(len, lesson.memory.train.values())), len(lesson.train)
             ),
             augment=self.plan.augment(),
-            budget=self.plan.budget,
+            budget=self.plan.memory,
             device=self.device,
         )
         new = range(len(self.names), len(lesson.names))

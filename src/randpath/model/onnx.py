@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from randpath.bench.load import Run
+from randpath.bench.run import answer
 from randpath.data.augment import Augment
 from randpath.errors import MissingExtra, UsageError, as_typed
 from randpath.model.model import Model
@@ -157,7 +158,8 @@ def run_to_onnx(run: Run) -> bytes:
         )
     shape, name = run.source.train.shape, run.experiment.method
     example = torch.zeros(2, *shape, dtype=torch.uint8 if len(shape) == 3 else torch.float32)
-    module = Answering(run.method.inference(), Augment(run.source.mean, run.source.std))
+    inference = answer(run.method.inference(), run.experiment)
+    module = Answering(inference, Augment(run.source.mean, run.source.std))
     try:
         proto = export(module, example, "images", "logits")
     except torch.onnx.errors.OnnxExporterError as error:

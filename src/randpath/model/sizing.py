@@ -11,11 +11,12 @@ import torch
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.errors import UsageError
+from randpath.learning.memory import Budget, Size
 from randpath.learning.method import Setting
 from randpath.learning.train import Training
 from randpath.methods.rps import RPS
 from randpath.network.backbones import BACKBONES, Backbone
-from randpath.settings import above, between, check, each, that_is
+from randpath.settings import above, between, check, each, parse_size, that_is
 
 STEPS = 600  # that a call trains for, unless there are few or many pictures
 LEAST = 0.4  # of these steps, for a lesson of few new pictures
@@ -26,6 +27,11 @@ SHA256 = that_is("a SHA-256", lambda text: re.fullmatch("[0-9a-f]{64}", text) is
 SHAPE = that_is(
     "one or three whole numbers from 1 to 65,536 for at most 100,000,000 values",
     lambda shape: len(shape) in (1, 3) and all(0 < n <= 65536 for n in shape) and math.prod(shape) <= 10**8,
+)
+
+BUDGET = that_is(
+    'a whole number from 0 to 1,000,000,000 or a size such as "6MB"',
+    lambda budget: 0 <= budget <= 10**9 if isinstance(budget, int) else parse_size(budget) is not None,
 )
 
 
@@ -40,7 +46,7 @@ class Plan:
     width: Annotated[int, between(1, 4096), "channels or neurons"]
     modules: Annotated[int, between(1, 64), "M, parallel modules per layer"] = 8
     candidates: Annotated[int, between(1, 64), "N, after a switch"] = 1
-    budget: Annotated[int, between(0, 10**9), "exemplars that are kept"] = 2000
+    budget: Annotated[int | str, BUDGET, "exemplars that are kept; a size: as many as fit, pictures as WebP"] = 2000
     epochs: Annotated[int | None, between(1, 10**6), "null: by the number of pictures"] = None
     mirror: Annotated[bool, "train on mirrored pictures too"] = False
     features: Annotated[bool, "the items came out of a function of the user's"] = False
@@ -56,6 +62,23 @@ class Plan:
             raise UsageError("a model with a start takes vectors, and knows its name")
         if len(self.mean) != self.shape[-1] or len(self.std) != self.shape[-1]:
             raise UsageError(f"mean and std must have {self.shape[-1]} numbers, one per channel or feature")
+
+    @property
+    def memory(self) -> Budget:
+        """The memory's budget, in items or in bytes."""
+        if isinstance(self.budget, int):
+            return self.budget
+        size = parse_size(self.budget)
+        return Size(size) if size else 0
+
+    @property
+    def at_most(self) -> str:
+        """The limit of what is kept, behind a number of items.
+
+        >>> [Plan((8,), (0.0,) * 8, (1.0,) * 8, "mlp", 96, budget=budget).at_most for budget in (2000, "6MB")]
+        ['of at most 2,000', 'in at most 6MB']
+        """
+        return f"of at most {self.budget:,}" if isinstance(self.budget, int) else f"in at most {self.budget}"
 
     def training(self, n: int, new: int | None = None) -> Training:
         """Balanced, annealed, decayed as `tuned` is; small batches and many epochs for few items.
@@ -89,7 +112,7 @@ class Plan:
             backbone=self.spec(),
             training=self.training(1),
             augment=self.augment(),
-            budget=self.budget,
+            budget=self.memory,
             seed=self.seed,
             device=device,
             threads=self.threads,

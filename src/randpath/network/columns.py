@@ -65,9 +65,16 @@ class Columns(nn.Module):
         self.columns.append(column.to(memory_format=torch.channels_last))  # type: ignore[call-overload]
         return column
 
+    def features(self, x: Tensor) -> Tensor:  # (b, columns x D)
+        return torch.cat(self._features(x), dim=1)
+
     def forward(self, x: Tensor) -> Tensor:  # q: (b, classes so far)
+        return torch.cat([column.net.head(f) for column, f in zip(self._columns(), self._features(x))], dim=1)
+
+    def _features(self, x: Tensor) -> list[Tensor]:
+        """What each column's classifier sees."""
         stages: list[list[Tensor]] = []
-        logits = []
+        found = []
         for column in self._columns():
             net = column.net
             h = x if net.stem is None else net.stem(x)
@@ -79,8 +86,8 @@ class Columns(nn.Module):
                 h = layer(h, row)
                 own.append(h)
             stages.append(own)
-            logits.append(net.head(net.pool(h)))
-        return torch.cat(logits, dim=1)
+            found.append(net.pool(h))
+        return found
 
     def _columns(self) -> list[Column]:
         return [column for column in self.columns if isinstance(column, Column)]

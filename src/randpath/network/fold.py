@@ -5,7 +5,7 @@ Batch-norm is folded into the convolution before it. The active modules of a lay
     sum_m f_m(x) = [B_1 .. B_n] g([A_1; ..; A_n] x),
 
 A stacked by outputs, B by inputs. A layer with attention, or one that concatenates, needs each module's own output, so
-there B stays apart, as a grouped convolution.
+there B stays apart, as a grouped convolution. Attention that does not respond to the image (`scale`) goes into B.
 """
 
 import copy
@@ -29,10 +29,12 @@ class FoldedLayer(nn.Module):
         super().__init__()
         active = [m for m, on in enumerate(row) if on]
         self.join = layer.join
-        self.apart = active if layer.attention is not None or layer.join == "concat" else []
-        self.merged = _merged([layer.parallel[m] for m in active], apart=bool(self.apart)) if active else None
+        attention = layer.attention
+        scales = None if attention is None or attention.responds else attention.scales[active]
+        self.attention: PathAttention | None = copy.deepcopy(attention) if scales is None else None
+        self.apart = active if self.attention is not None or layer.join == "concat" else []
+        self.merged = _merged([layer.parallel[m] for m in active], bool(self.apart), scales) if active else None
         self.skip = None if layer.skip is None else nn.Sequential(*_without_batch_norm(layer.skip))
-        self.attention: PathAttention | None = copy.deepcopy(layer.attention)
         self.activation = copy.deepcopy(layer.activation)
         self.after = copy.deepcopy(layer.after)
 
@@ -134,10 +136,16 @@ def _affine(like: Affine, weight: Tensor, bias: Tensor, groups: int = 1) -> nn.M
     return linear
 
 
-def _merged(modules: list[nn.Module], apart: bool) -> nn.Module:
+def _merged(modules: list[nn.Module], apart: bool, scales: Tensor | None = None) -> nn.Module:
     if len(modules) == 1 and isinstance(modules[0], Whole):
         return copy.deepcopy(modules[0])
-    return _merge([_without_batch_norm(module) for module in modules], apart)
+    chains = [_without_batch_norm(module) for module in modules]
+    for chain, scale in zip(chains, [] if scales is None else scales):  # tau * (W x + b) = (tau W) x + tau b
+        last = [step for step in chain if isinstance(step, Affine)][-1]
+        assert last is chain[-1] and last.bias is not None
+        last.weight.mul_(scale)
+        last.bias.mul_(scale)
+    return _merge(chains, apart)
 
 
 def _merge(chains: list[list[nn.Module]], apart: bool) -> nn.Sequential:

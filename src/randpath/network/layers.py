@@ -11,7 +11,7 @@ from randpath.network.heads import Head, HeadKind
 from randpath.network.path import Path
 from randpath.network.stem import Whitening
 
-Attention = Literal["peak", "mean", "conv", "channel", "none"]
+Attention = Literal["peak", "mean", "conv", "channel", "scale", "none"]
 Join = Literal["sum", "concat"]
 ModuleStart = Literal["fresh", "copy", "zero"]
 
@@ -23,13 +23,18 @@ class PathAttention(nn.Module):
     convolution makes one h x w map of each T, the M maps go through one linear layer to M weights. channel (path
     response B): the maximum over h, w of each channel, M * c numbers through one linear layer to M weights. Modules
     that are off contribute zeros. The linear layers start with bias 1, so that training starts at the plain sum.
+    scale, ours: a learned number for each module, frozen ones too, 1 at first; the same for every image, so that it
+    folds into the module.
     """
 
     def __init__(self, kind: Attention, M: int, channels: int, positions: int):
         super().__init__()
-        if kind not in ("peak", "mean", "conv", "channel"):
-            raise UsageError(f"attention must be peak, mean, conv, channel or none, got {kind!r}")
+        if kind not in ("peak", "mean", "conv", "channel", "scale"):
+            raise UsageError(f"attention must be peak, mean, conv, channel, scale or none, got {kind!r}")
         self.kind, self.M = kind, M
+        self.responds = kind != "scale"  # to the image
+        if kind == "scale":
+            self.scales = nn.Parameter(torch.ones(M))
         if kind == "conv":
             self.to_map = nn.Linear(channels, 1)  # a 1 x 1 convolution, shared by the modules
         if kind in ("conv", "channel"):
@@ -37,7 +42,11 @@ class PathAttention(nn.Module):
             nn.init.normal_(self.to_weights.weight, std=0.01)
             nn.init.ones_(self.to_weights.bias)
 
-    def forward(self, outputs: dict[int, Tensor]) -> dict[int, Tensor]:  # m -> T (b, c, h, w); m -> tau (b, 1, 1, 1)
+    def forward(
+        self, outputs: dict[int, Tensor]
+    ) -> dict[int, Tensor]:  # m -> T (b, c, h, w); m -> tau (b, 1, 1, 1) or ()
+        if self.kind == "scale":
+            return {m: self.scales[m] for m in outputs}
         flat = {m: T.flatten(2) if T.ndim > 2 else T.unsqueeze(2) for m, T in outputs.items()}  # (b, c, hw)
         if self.kind == "peak":
             weights = {m: T.amax(dim=(1, 2)) for m, T in flat.items()}
@@ -181,7 +190,8 @@ class PathNetwork(nn.Module):
                 if start == "copy":
                     layer.parallel[m].load_state_dict(layer.parallel[last.rows[l].index(True)].state_dict())
                 silent = start == "zero" or (start == "copy" and layer.join == "sum")
-                if silent and layer.attention is None:  # tau * T has no gradient where tau is a response to T = 0
+                # tau * T has no gradient where tau is a response to T = 0
+                if silent and not (layer.attention is not None and layer.attention.responds):
                     _silence(layer.parallel[m])
         if self._layer(self.L - 1).join == "concat":
             old = [m for m, on in enumerate(before.rows[-1]) if on]

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from randpath.paper.show import page
+from randpath.report.marked import pages, with_tables
 from randpath.report.pictures import pictures
-from randpath.report.tables import pages, with_tables
 from randpath.storage import checkpoint
 
 

@@ -99,8 +99,6 @@ def measure(planned: PlannedRun, item: Item, scale: Scale) -> Result:
         "item": item.name,
         "scale": scale,
         "arm": planned.arm,
-        "matrix": [line["accuracy_by_task"] for line in run.tasks],
-        "top5": [line["top5"] for line in run.tasks],
         "parameters_by_task": [line["parameters"] for line in run.tasks],
         "flops_by_task": [line["flops"] for line in run.tasks],
         "validation": [[line.get("validation") for line in winning.get(k, [])] for k in range(1, len(run.tasks) + 1)],

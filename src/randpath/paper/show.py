@@ -100,20 +100,22 @@ def _figure(item: Item, found: Arms, title: str) -> Figure:
         "top5": "top-5 accuracy",
     }
     key = keys.get(item.picture, _score(item))
-    series = []
+    series, numbers = [], {len(same[0][key]) for same in found.values()}
     for arm, same in found.items():
         columns = list(zip(*(r[key] for r in same)))
         means = [None if None in column else float(np.mean(column)) for column in columns]
         edges: tuple[Sequence[float], Sequence[float]] = ((), ())
         if len(same) > 1 and None not in means:
             edges = ([min(column) for column in columns], [max(column) for column in columns])
-        series.append(Series(arm, list(range(1, len(means) + 1)), means, *edges))
+        # Streams of different numbers of tasks meet where they have shown the same classes.
+        x = [float(k if len(numbers) == 1 else 100 * k / len(means)) for k in range(1, len(means) + 1)]
+        series.append(Series(arm, x, means, *edges))
     percent, low = key in ("accuracy", "top5"), 0.0 if key != "saturation" else None
     height = 270 + 16 * (len(series) // 3)
     return line_chart(
         title,
         series,
-        "task",
+        "task" if len(numbers) == 1 else "classes seen, %",
         labels.get(item.picture, "accuracy A_k"),
         percent=percent,
         y_range=(low, None),

@@ -44,6 +44,7 @@ def line_chart(
     rules: Sequence[tuple[float, str]] = (),  # horizontal lines with a name
     marks: Sequence[tuple[float, str]] = (),  # vertical lines with a name
     legend: bool = True,
+    x_log: bool = False,
     height: float = 270,
 ) -> Figure:
     """Curves over a common x axis, with bands, thresholds and marks."""
@@ -52,7 +53,7 @@ def line_chart(
     low, high = y_range
     ticks = _ticks(min(ys, default=0.0) if low is None else low, max(ys, default=1.0) if high is None else high)
     rows = _legend(series) if legend else []
-    a = _Axes(min(xs), max(xs), ticks[0], ticks[-1], 28 + 16 * len(rows) + 12 * bool(marks), height, inset=9)
+    a = _Axes(min(xs), max(xs), ticks[0], ticks[-1], 28 + 16 * len(rows) + 12 * bool(marks), height, inset=9, log=x_log)
     out = [text(title, 0, 13, "title"), *a.frame(ticks, x_label, y_label, percent)]
     out += [_legend_row(i, row) for i, row in enumerate(rows)]
     free = -math.inf  # where the last name ended
@@ -203,13 +204,17 @@ class _Axes:
     left: float = 54
     right: float = WIDTH - 50
     inset: float = 0  # room for markers on the edges
+    log: bool = False  # of x
 
     @property
     def bottom(self) -> float:
         return self.height - 46
 
     def x(self, value: float) -> float:
-        share = (value - self.x_low) / ((self.x_high - self.x_low) or 1)
+        low, high = self.x_low, self.x_high
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        share = (value - low) / (high - low) if high > low else 0.5 * self.log
         return self.left + self.inset + share * (self.right - self.left - 2 * self.inset)
 
     def y(self, value: float) -> float:
@@ -219,7 +224,7 @@ class _Axes:
         for tick in ticks:
             yield path(f"M{n(self.left)} {n(self.y(tick))}H{n(self.right)}", "grid")
             yield text(number(tick, percent, True), self.left - 5, self.y(tick) + 3.5, "small soft end")
-        for tick in _whole_ticks(self.x_low, self.x_high):
+        for tick in (_log_ticks if self.log else _whole_ticks)(self.x_low, self.x_high):
             yield path(f"M{n(self.x(tick))} {n(self.bottom)}v4", "axis")
             yield text(f"{tick:g}", self.x(tick), self.bottom + 16, "small soft middle")
         yield path(f"M{n(self.left)} {n(self.bottom)}H{n(self.right)}", "axis")
@@ -274,6 +279,17 @@ def _whole_ticks(low: float, high: float) -> list[int]:
     """Whole numbers of a range, at most about ten."""
     step = next(s * 10**n for n in range(12) for s in (1, 2, 5) if (high - low) / (s * 10**n) <= 10)
     return list(range(math.ceil(low / step) * step, math.floor(high) + 1, step))
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers of a range above zero, a factor of about two apart; its ends if there are none.
+
+    >>> _log_ticks(14, 310), _log_ticks(3.01, 4)
+    ([20, 50, 100, 200], [3.0, 4.0])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found: list[float] = [tick for n in powers for s in (1, 2, 5) if low <= (tick := s * 10**n) <= high]
+    return found or sorted({float(f"{end:.2g}") for end in (low, high)})
 
 
 # ---- curves

@@ -314,6 +314,6 @@ def model_page(model: "Model", version: int, directory: pathlib.Path) -> str:
         ),
     ]  # fmt: skip
     if pictures:
-        note = f"{len(model.method.memory):,} of at most {model.plan.budget:,} are stored. {PRIVATE}"
+        note = f"{len(model.method.memory):,} {model.plan.at_most} are stored. {PRIVATE}"
         sections.append(section("exemplars", "Some of the stored pictures", note, pictures=pictures))
     return page(f"Model {directory.name}", str(directory), tiles, sections, footer="Made by randpath.")

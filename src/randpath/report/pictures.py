@@ -1,18 +1,31 @@
 """Recorded results -> the pictures in docs/figures: `make tables` renews them, and a test fails when they differ."""
 
+import json
+from collections import defaultdict
 from pathlib import Path
 
 from randpath.report.charts import NAMES, accuracy, path_maps
-from randpath.report.figures import sawtooth
+from randpath.report.figures import Series, line_chart, sawtooth
 from randpath.report.reading import frames
 from randpath.report.record import Result, results_of
 from randpath.report.svg import standalone
 from randpath.report.tables import changes
 
+FIGURES = {
+    "demo": "Handwritten digits in five tasks",
+    "cost": "CIFAR-100 in ten tasks: final accuracy over the core-minutes that learning took, method by method",
+}
+
 
 def pictures(folder: Path) -> dict[str, str]:
     """File name -> SVG, for all that the recorded results can show."""
-    drawn = {"demo.svg": demo(results_of(folder, "digits_5"))}
+    published = json.loads((folder / "published.json").read_text())
+    drawn = {
+        "demo.svg": demo(results_of(folder, "digits_5")),
+        "cost.svg": cost(
+            results_of(folder, "cifar100_10_cpu"), [row for row in published if row["recipe"] == "cifar100_10_cpu"]
+        ),
+    }
     return {name: text for name, text in drawn.items() if text}
 
 
@@ -35,3 +48,47 @@ def demo(results: list[Result]) -> str:
         [[paths, teeth], [accuracy({name: found for name, found in curves.items() if found}, sizes)]],
         f"Handwritten digits in {num_tasks} tasks: the path through the modules, and the accuracy beside fine-tuning's",
     )
+
+
+COMPARED = {
+    ("rps", ""): "Adaptive RPS-Net, tuned",
+    ("rehearsal", ""): "rehearsal",
+    ("rehearsal", "options.balanced=true"): "rehearsal, balanced",
+    ("joint", ""): "joint training",
+    ("der", ""): "DER",
+}
+
+
+def cost(results: list[Result], published: list[Result]) -> str:
+    """Final accuracy over the core-minutes that all tasks took together; empty without a run that has told them.
+
+    A point is one setting, the mean over its seeds. Settings of `training`, the width and the number of threads are
+    what a budget is spent on; a run that changed anything else stands in the table alone.
+    """
+    points: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for r in results:
+        name = COMPARED.get((r["method"], _beside_the_budget(r)))
+        if name is not None and r["variant"] == "tuned" and None not in r.get("cpu_seconds", [None]):
+            points[name][changes(r)].append((sum(r["cpu_seconds"]) / 60, r["accuracy"][-1]))
+    series = []
+    for name in COMPARED.values():
+        means = sorted(
+            (sum(x for x, _ in same) / len(same), sum(y for _, y in same) / len(same)) for same in points[name].values()
+        )
+        if means:
+            series.append(Series(name, [x for x, _ in means], [y for _, y in means]))
+    if not series:
+        return ""
+    rules = [(row["accuracy"], "published") for row in published if row["system"].startswith("Adaptive RPS-Net")]
+    chart = line_chart(
+        "CIFAR-100 in ten tasks, 2,000 exemplars", series, "core-minutes, all tasks together", "final accuracy",
+        percent=True, rules=rules, x_log=True, height=330,
+    )  # fmt: skip
+    return standalone([[chart]], "Final accuracy on CIFAR-100 over the core-minutes that learning took")
+
+
+def _beside_the_budget(result: Result) -> str:
+    """The changed settings that say what was run, not how much was spent on it; joint training has no tasks."""
+    free = ("width", "threads", "tasks") if result["method"] == "joint" else ("width", "threads")
+    changed = [setting for setting in changes(result).split(", ") if setting]
+    return ", ".join(s for s in changed if s.partition("=")[0] not in free and not s.startswith("training."))

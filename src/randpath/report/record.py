@@ -41,8 +41,11 @@ def result_of(directory: Path, command: str) -> Result:
         "class_order": document["class_order"],
         "num_tasks": len(A),
         "accuracy": A,
+        "matrix": [line["accuracy_by_task"] for line in lines],  # row k: on tasks 1..k after task k
         "average": metrics.average_incremental_accuracy(A),
         "forgetting": lines[-1]["forgetting"],
+        "backward_transfer": lines[-1].get("backward_transfer"),
+        "top5": [line.get("top5") for line in lines],
         **({"own": [line.get("own") for line in lines]} if lines[-1].get("own") else {}),  # a method's own metrics
         "parameters": lines[-1]["parameters"],
         "megabytes": lines[-1]["megabytes"],

@@ -1,19 +1,14 @@
 """Recorded results -> the tables in README.md and docs: `make tables`.
 
-A page marks where a table goes, `<!-- results: RECIPE -->`, `<!-- short: RECIPE -->`, `<!-- ablations: RECIPE -->` or
-`<!-- example: NAME -->` ... `<!-- end -->`; what lies between is generated.
+`marked.py` finds the places in the pages where they go.
 """
 
-import json
-import re
 import shlex
 from collections import defaultdict
-from pathlib import Path
 
 from randpath.bench.begin import FREE
-from randpath.report.record import Result, results_of
-
-MARKED = re.compile(r"(<!-- (results|short|ablations|example): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+from randpath.methods import METHODS
+from randpath.report.record import Result
 
 
 def changes(result: Result) -> str:
@@ -24,7 +19,9 @@ def changes(result: Result) -> str:
     """
     words = shlex.split(result["command"])
     settings = [value for word, value in zip(words, words[1:]) if word == "--set"]
-    return ", ".join(setting for setting in settings if setting.partition("=")[0] not in FREE)
+    unused = getattr(METHODS.get(result.get("method", "")), "needs_auxiliary", True) is False
+    free = (*FREE, "auxiliary") if unused else FREE
+    return ", ".join(setting for setting in settings if setting.partition("=")[0] not in free)
 
 
 def table(recipe: str, results: list[Result], published: list[Result]) -> str:
@@ -116,26 +113,6 @@ def _plain_table(made: Result) -> str:
     rows = [made["header"], ["---"] * len(made["header"]), *made["rows"]]
     lines = [f"| {' | '.join(row)} |" if i != 1 else f"|{'|'.join(row)}|" for i, row in enumerate(rows)]
     return "\n".join(lines) + "\n"
-
-
-def with_tables(text: str, folder: Path) -> str:
-    """The page with its tables made anew."""
-    published: list[Result] = json.loads((folder / "published.json").read_text())
-
-    def renewed(m: re.Match[str]) -> str:
-        if m[2] == "ablations":
-            return m[1] + ablation_table(m[3], results_of(folder, "ablations")) + m[4]
-        if m[2] == "example":
-            return m[1] + example_table(json.loads((folder / "examples" / f"{m[3]}.json").read_text())) + m[4]
-        if m[2] == "short":
-            return m[1] + short_table(m[3], results_of(folder, m[3]), published) + m[4]
-        return m[1] + table(m[3], results_of(folder, m[3]), published) + m[4]
-
-    return MARKED.sub(renewed, text)
-
-
-def pages(root: Path) -> list[Path]:
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
 def _mean(values: list[float]) -> float:
