@@ -86,8 +86,7 @@ ITEMS = (
         rule=Rule(
             "rps ends above every other method but joint training in ten tasks, and above iCaRL in 20, 5 and 2",
             lambda found: above_all(found, "rps", *RIVALS, "rehearsal")
-            + [higher(found, f"rps, {k} tasks", f"icarl, {k} tasks") for k in (20, 5, 2) if "icarl, 2 tasks" in found],
-        ),
+            + [higher(found, f"rps, {k} tasks", f"icarl, {k} tasks") for k in (20, 5, 2) if "icarl, 2 tasks" in found]),
         small={"rps": CIFAR20, **_rivals(CIFAR20, "rehearsal", *RIVALS, "joint")}
         | {f"{m}, {k} tasks": f"{CIFAR20} --method {m}" + _sets(tasks=k) for k in (20, 5, 2) for m in ("rps", "icarl")},
         full={
@@ -365,10 +364,11 @@ ITEMS = (
                 higher(found, "random", "tournament, 10 generations", by=-0.01),
             ],
         ),
-        small=_searches(MNIST + _sets(width=100, options_switch_every=1, options_N=4)),
+        small=_searches(MNIST + _sets(width=100, memory=4400, options_switch_every=1, options_N=4)),
         full=_searches("mnist_5 --variant paper" + _sets(width=100, options_switch_every=1, options_N=8)),
         published={"random": 0.9652, "tournament, 10 generations": 0.9632, "tournament, 1 generation": 0.7124},
-        differs="Fewer candidates and epochs.", minutes=30,
+        differs="Fewer candidates and epochs. With 1,000 exemplars, as in other items, the paper's rule makes gamma "
+        "12, nothing new is learned, and every arm ended below 25 %: so a second run has its 4,400.", minutes=9,
     ),
     Item(
         name="adaptive", place="table 3", title="RPS-Net (2019) against Adaptive RPS-Net",
