@@ -48,7 +48,7 @@ def test_linear_discriminants():
 
 
 def test_the_spread_along_the_line_of_the_means_is_shrunk():
-    """Sigma = diag(4 / 2, 0), tr / d = 1, e = 1/4: S_11 = 3/4 * 2 + 1/4 = 1.75, W_1 = (4 / 1.75, 0), b_1 = -8 / 1.75."""
+    """Sigma_11 = 4 / 2, tr / d = 1, e = 1/4: S_11 = 3/4 * 2 + 1/4 = 1.75, W_1 = (4 / 1.75, 0), b_1 = -8 / 1.75."""
     x = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [3.0, 0.0], [5.0, 0.0]])
     W, b = lda(Sums.nothing(2).plus(x[:2], 0).plus(x[2:], 1), 0.25)
     assert W.tolist() == [[0.0, 0.0], [pytest.approx(4 / 1.75), 0.0]]

@@ -314,6 +314,17 @@ def test_a_path_that_learns_is_not_said_to_lie_in_frozen_modules():
     assert [method.learn(one, Work()).remarks for one in tasks(method)[:2]] == [[], []]
 
 
+def test_layers_before_those_that_open_keep_to_the_path():
+    method = RPS(setting(), N=1, switch_every=1, open_layers=1)
+    first, second, _ = tasks(method)
+    method.learn(first, Work())
+    before = method.P
+    assert [sum(row) for row in before.rows] == [1, 1], "the first task draws a whole path"
+    method.learn(second, Work())
+    assert method.P.rows[0] == before.rows[0]
+    assert not any(a and b for a, b in zip(method.P.rows[1], before.rows[1])), "an unused module"
+
+
 def test_calls_that_go_on_with_a_task_are_counted():
     method = RPS(setting(), N=1)
     method.learn(task(1, range(2)), Work())
