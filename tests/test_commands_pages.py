@@ -26,6 +26,7 @@ SERVER = "it serves until it is stopped; tests/test_commands_serve.py asks it"
 PARSED = {  # command: why it is not run here
     "randpath bench mnist_5 --methods all --seeds 0,1,2 --jobs 2": CELLS,
     "randpath bench mnist_5_arena --variant paper --methods all --seeds 0,1,2 --set auxiliary=svhn --jobs 2": CELLS,
+    "randpath bench mnist_5_arena --variant paper --methods dgr,rtf --seeds 0,1,2 --set training.epochs=21": CELLS,
     "randpath bench cifar100_10 --variant paper --device cuda --set training.mixed=true --set processes=4": (
         "there is no GPU; tests/test_methods_device.py trains on a pretended one"
     ),
