@@ -232,9 +232,10 @@ def test_map(copy: Copy, place: Path) -> dict[str, dict[str, Any]]:
 
 
 def that_touch(known: dict[str, dict[str, Any]], mutation: Mutation, most: float) -> list[str]:
-    """The tests of a line, the quickest first; of the whole file, if it only runs at import."""
+    """The tests of a line, the quickest first; if it only runs at import, those of the file and with its name."""
     own = [name for name, one in known.items() if mutation.line in one["lines"].get(mutation.file, ())]
-    own = own or [name for name, one in known.items() if mutation.file in one["lines"]]
+    named = f"[{Path(mutation.file).stem}]"
+    own = own or [name for name, one in known.items() if mutation.file in one["lines"] or name.endswith(named)]
     own.sort(key=lambda name: known[name]["seconds"])
     total, chosen = 0.0, []
     for name in own:
