@@ -44,9 +44,9 @@ def blobs(n: int, classes: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarr
 
 def test_what_lies_far_from_all_classes_is_unknown_although_the_confidence_is_high():
     f, _, labels = blobs(600)
-    known = Novelty(*spread(f, labels, 6), temperature=1.0)
+    known = Novelty(spread(f, labels, 6), temperature=1.0)
     held, q_held, y_held = blobs(300, seed=1)
-    fitted = fit_novelty(known, q_held, held, y_held)
+    fitted = fit_novelty(known, q_held, known.gauge.distances(held), y_held)
     assert 0 < fitted.false_alarms <= 0.11
     fresh, q_fresh, _ = blobs(2000, seed=2)
     assert np.mean(fitted.score(q_fresh, fresh) > fitted.limit) == pytest.approx(fitted.false_alarms, abs=0.03)
@@ -60,9 +60,9 @@ def test_what_lies_far_from_all_classes_is_unknown_although_the_confidence_is_hi
 @pytest.mark.parametrize(("n", "classes"), [(1, 2), (2, 2), (7, 7), (3, 3)])
 def test_with_few_pictures_the_expected_rate_of_false_alarms_says_so(n, classes):
     f, _, labels = blobs(60, classes)
-    known = Novelty(*spread(f, labels, classes), temperature=1.0)
+    known = Novelty(spread(f, labels, classes), temperature=1.0)
     held, q_held, y_held = blobs(n, classes, seed=1)
-    fitted = fit_novelty(known, q_held, held, y_held)
+    fitted = fit_novelty(known, q_held, known.gauge.distances(held), y_held)
     assert fitted.false_alarms == pytest.approx(1 / (n + 1))  # none of n was above: one in n + 1 may be
     assert not (fitted.score(q_held, held) > fitted.limit).any()
 

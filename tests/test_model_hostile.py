@@ -238,6 +238,7 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     "names not unique": document("names", value=["a", "a", "b"]),
     "name that is a list": document("names", value=["a", "b", [1]]),
     "temperature of zero": document("temperature", value=0.0),
+    "power of no number": document("power", value=-1.0),
     "model.json of a newer format": document("format", value=2),
     "model.json that is no table": resealed(lambda model: _fresh(model / DOCUMENT, b"[]\n")),
     "model.json nested without end": resealed(lambda model: _fresh(model / DOCUMENT, b"[" * 200_000)),

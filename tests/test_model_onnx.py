@@ -105,6 +105,18 @@ def test_folded_unfolded_and_onnx_agree(backbone, shape, width, count, attention
     assert float(named["threshold"]) == 0.25
 
 
+def test_a_power_is_exported():
+    from randpath.model.onnx import to_onnx
+
+    model, x = shaken("mlp", (20,), "none", 16), items((20,), 100)
+    plain = model.probabilities(Arrays(x, np.zeros(100, np.int64)))
+    model.power, model.doubt = 2.0, 0.05
+    expected = model.probabilities(Arrays(x, np.zeros(100, np.int64)))
+    assert np.abs(expected - plain).max() > 0.05
+    (answer,) = onnxruntime.InferenceSession(to_onnx(model)).run(["probabilities"], {"images": x})
+    np.testing.assert_allclose(answer, expected, atol=1e-4)
+
+
 def test_the_ten_lines_of_the_docs_run_in_a_fresh_process_without_torch(tmp_path):
     from PIL import Image
 

@@ -82,7 +82,8 @@ def forget(
     if for_good:
         print(f"it was taken out of all versions that are kept ({cleaned} had it); this cannot be undone")
     else:
-        print(f"earlier versions still hold its pictures (--for-good); to undo: {as_typed('rollback', model)}")
+        held = "pictures" if loaded.plan.start is None else "vectors"
+        print(f"earlier versions still hold its {held} (--for-good); to undo: {as_typed('rollback', model)}")
     return 0
 
 

@@ -140,7 +140,8 @@ def confidence(model: "Model") -> list[str]:
     if last["calibration_error"] is not None:
         lines.append(f"confidence is off by {last['calibration_error']:.1%} on average (expected calibration error)")
     if model.doubt:
-        lines.append(f"no confidence is above{percent(1 - model.doubt)}: with more held out it may be")
+        most = 1 - model.doubt * (1 - 1 / len(model.names))
+        lines.append(f"no confidence is above{percent(most)}: with more pictures it may be")
     if model.novelty is not None:
         lines.append(f"about {model.novelty.false_alarms:.0%} of what is of a known class will be called unknown")
     return lines

@@ -1,6 +1,9 @@
-"""Devices: whether one is there, which GPU is a worker's own, and the way of a tensor to it."""
+"""Devices: whether one is there, which GPU is a worker's own, the way of a tensor to it; the number of threads."""
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -36,3 +39,22 @@ def deterministic_kernels() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+_training: list[int] = []  # the number of threads before each learn that is under way in this process
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def on_threads(number: int) -> Iterator[None]:
+    """Torch's number of threads belongs to the process: the last learn to end puts back what the first one found."""
+    with _one_at_a_time:
+        _training.append(torch.get_num_threads() if not _training else _training[0])
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        with _one_at_a_time:
+            before = _training.pop()
+            if not _training:
+                torch.set_num_threads(before)

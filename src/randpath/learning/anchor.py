@@ -8,6 +8,7 @@ held-out pictures, 0 unless they show that more is better, so that the answer is
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,11 +20,14 @@ from torch import Tensor, nn
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.learning.closed import Sums, lda
+from randpath.learning.gaussians import Gaussians
+from randpath.learning.memory import some_of_each
 from randpath.learning.train import predict
 from randpath.metrics import class_weights
 
 SHARES = (0.0, 0.25, 0.5, 0.75)  # of the path network
 FEW = 40  # held-out pictures: below that, they cannot tell what the path network adds
+LEFT_OUT = 2000  # stored vectors, at most, that are asked as if they had not been learned
 TEMPERATURES = np.logspace(-3, 3, 61)
 
 
@@ -102,6 +106,20 @@ def mixed(anchored: Anchored, data: Dataset, augment: Augment, device: str) -> t
     q_lda = predict(lambda x: anchored.linear(x.double()), data, augment, device).numpy()
     q_path = predict(lambda x: anchored.path(x.double()), data, augment, device).numpy()
     return choose(q_lda, q_path, data.labels), float(np.mean(q_lda.argmax(axis=1) == data.labels))
+
+
+def left_out(
+    anchored: Anchored, gaussians: Gaussians, stored: Mapping[int, Dataset], augment: Augment, device: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of vectors that are in the sums: the closed form's answer, the distances (learning/gaussians.py) and the labels,
+    each as if the vector had not been learned; without those that are the only one of their class."""
+    others = {c: data for c, data in stored.items() if gaussians.sums.counts[c] > 1}
+    if not others:
+        return np.zeros((0, len(gaussians.mu))), np.zeros((0, len(gaussians.mu))), np.zeros(0, np.int64)
+    data = some_of_each(others, LEFT_OUT)
+    f = predict(lambda x: anchored.features(x.double()), data, augment, device)
+    r = gaussians.left_out(f, torch.from_numpy(data.labels)).numpy()
+    return log_softmax(-r / 2 / anchored.mix.t_lda, axis=1), r, data.labels
 
 
 def relabelled(sums: Sums, labels: list[int]) -> Sums:

@@ -66,12 +66,20 @@ class Sums:
 
 def lda(sums: Sums, shrinkage: float) -> tuple[Tensor, Tensor]:
     """W = mu S^-1, b = -diag(mu S^-1 mu^T) / 2, S = (1 - e) Sigma + e (tr Sigma / d) I: every class equally likely."""
-    mu, sigma = sums.means(), sums.within()
+    mu = sums.means()
+    W = torch.linalg.solve(shrunk(sums.within(), shrinkage), mu.T).T
+    return W, -0.5 * (W * mu).sum(dim=1)
+
+
+def shrunk(sigma: Tensor, shrinkage: float) -> Tensor:
+    """(1 - e) Sigma + e (tr Sigma / d) I.
+
+    >>> shrunk(torch.tensor([[3.0, 1.0], [1.0, 1.0]]), 0.5).tolist()
+    [[2.5, 0.5], [0.5, 1.5]]
+    """
     d = len(sigma)
     scale = max(float(sigma.trace()) / d, 1e-12)
-    S = (1 - shrinkage) * sigma + shrinkage * scale * torch.eye(d, dtype=sigma.dtype)
-    W = torch.linalg.solve(S, mu.T).T
-    return W, -0.5 * (W * mu).sum(dim=1)
+    return (1 - shrinkage) * sigma + shrinkage * scale * torch.eye(d, dtype=sigma.dtype)
 
 
 class Linear(nn.Module):

@@ -222,6 +222,12 @@ class Memory:
         )
 
 
+def some_of_each(part: Mapping[int, Dataset], most: int) -> Dataset:
+    """The first ones of each class, as many of each, `most` in all."""
+    shares = quotas([len(data) for data in part.values()], most)
+    return Joined([data.take(np.arange(share)) for data, share in zip(part.values(), shares)])
+
+
 def _number(budget: Budget) -> int:
     if isinstance(budget, Size):
         return budget.bytes

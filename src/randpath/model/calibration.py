@@ -7,14 +7,18 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax, logsumexp, softmax
 from scipy.stats import rankdata
 
+from randpath.learning.gaussians import Gaussians
 from randpath.metrics import class_weights
 
 KNOWN_KEPT = 0.95  # of the held-out pictures of known classes are not called unknown
 MOST_ALARMS = 0.10  # of them may be, where that finds more of the classes that were left out
 PRIOR = 0.5  # log T is about 0, give or take this much, as long as nothing was held out
 WEIGHTS = (0.5, 1.0, 2.0, 0.25, 4.0, 0.0)  # of the distance against the confidence; the others need evidence
+RELATIVE_WEIGHTS = (1.0, 0.5, 2.0, 0.25, 4.0, 0.0)  # likewise, of a relative distance, which tells more
 FEW = 30  # held-out pictures: below this the calibration error is measured leaving out one at a time
 BINS = 15
+POWERS = (20.0, 12.0, 8.0, 6.0, 4.0, 3.0, 2.0)  # by which the odds may fall more slowly than the softmax has it
+FEW_FOR_A_POWER = 200  # held-out pictures: fewer cannot tell
 
 
 def doubt(n: int) -> float:
@@ -22,13 +26,55 @@ def doubt(n: int) -> float:
     return 1 / (n + 2)
 
 
-def probabilities(q: np.ndarray, temperature: float, e: float) -> np.ndarray:
-    """(1 - e) softmax(q / T) + e / C: never 1, however far apart the logits are.
+def probabilities(q: np.ndarray, temperature: float, e: float, power: float | None = None) -> np.ndarray:
+    """(1 - e) p + e / C: never 1, however far apart the logits are. With z = (max q - q) / T, p is proportional to
+
+        exp(-z), the softmax of q / T, or to (1 + z / k)^-k where there is a power k: a large lead tells less there.
 
     >>> probabilities(np.array([[900.0, 0.0]]), 1.0, doubt(8)).round(3).tolist()
     [[0.95, 0.05]]
+    >>> probabilities(np.array([[6.0, 0.0]]), 1.0, 0.0, power=2.0).round(4).tolist()
+    [[0.9412, 0.0588]]
     """
-    return np.asarray((1 - e) * softmax(q / temperature, axis=1) + e / q.shape[1])
+    z = (q.max(axis=1, keepdims=True) - q) / temperature
+    z = z if power is None else power * np.log1p(z / power)
+    return np.asarray((1 - e) * softmax(-z, axis=1) + e / q.shape[1])
+
+
+def fit(q: np.ndarray, labels: np.ndarray) -> tuple[float, float | None]:
+    """The temperature, and a power where it tells by two units of log-likelihood more how often the best name is right.
+
+    >>> rng = np.random.default_rng(0)
+    >>> q = rng.normal(size=(3000, 10)) * 3
+    >>> p = probabilities(q, 1.0, 0.0, power=3.0)
+    >>> fit(q, np.array([rng.choice(10, p=row) for row in p]))[1] in (2.0, 3.0, 4.0)
+    True
+    """
+    n, T = len(labels), fit_temperature(q, labels)
+    if n < FEW_FOR_A_POWER or q.shape[1] < 2:
+        return T, None
+    right, weights, e = q.argmax(axis=1) == labels, class_weights(labels), doubt(len(labels))
+    supported = _supported(right, weights)
+
+    def loss(log_t: float, power: float | None) -> float:
+        best = probabilities(q, float(np.exp(log_t)), e, power).max(axis=1)
+        told = n * float(weights @ np.where(right, np.log(best), np.log1p(-best)))
+        return log_t**2 / (2 * PRIOR**2) - told if float(weights @ best) <= supported + 1e-6 else np.inf
+
+    found: tuple[float, float | None] = (T, None)
+    least = loss(float(np.log(T)), None) - 2
+    for power in POWERS:
+        grid = np.log(T) + np.linspace(-1, 0.5, 31)
+        losses = [loss(log_t, power) for log_t in grid]
+        if min(losses) < least:
+            found, least = (float(np.exp(grid[int(np.argmin(losses))])), power), min(losses)
+    return found
+
+
+def _supported(right: np.ndarray, weights: np.ndarray) -> float:
+    """The mean confidence that n held-out pictures can support: (right + 1) / (n + 2)."""
+    n = len(right)
+    return (n * float(weights @ right) + 1) / (n + 2)
 
 
 def fit_temperature(q: np.ndarray, labels: np.ndarray) -> float:
@@ -55,7 +101,7 @@ def fit_temperature(q: np.ndarray, labels: np.ndarray) -> float:
     def too_sure(log_t: float) -> float:
         return float(weights @ probabilities(q, float(np.exp(log_t)), doubt(n)).max(axis=1)) - supported
 
-    supported = (n * float(weights @ (q.argmax(axis=1) == labels)) + 1) / (n + 2)
+    supported = _supported(q.argmax(axis=1) == labels, weights)
     best = float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)
     if too_sure(best) > 0:
         best = float(brentq(too_sure, best, 6.0)) if too_sure(6.0) < 0 else 3.0
@@ -83,7 +129,8 @@ def held_out_error(q: np.ndarray, labels: np.ndarray) -> float | None:
     part = np.arange(n) % (n if n < FEW else 2)
     p = np.zeros(q.shape)
     for own in (part == i for i in np.unique(part)):
-        p[own] = probabilities(q[own], fit_temperature(q[~own], labels[~own]), doubt(int(np.sum(~own))))
+        temperature, power = fit(q[~own], labels[~own])
+        p[own] = probabilities(q[own], temperature, doubt(int(np.sum(~own))), power)
     return expected_calibration_error(p, labels)
 
 
@@ -101,16 +148,30 @@ def choose_threshold(p: np.ndarray, labels: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class Novelty:
-    """How unlike all that is known a picture is:
-
-        u = by_odds log((1 - p) / p) + by_distance log(distance of its features to the nearest class);
-
-    unknown where u > limit.
-    """
+class Nearest:
+    """How far features lie from the mean of each class, each dimension by its own measure."""
 
     centres: np.ndarray  # (classes, D): the mean features of the exemplars of each class
     scale: np.ndarray  # (D,): their spread about it
+
+    def distances(self, f: np.ndarray) -> np.ndarray:
+        """log |f - centre|, (n, classes)."""
+        scaled, centres = f / self.scale, self.centres / self.scale
+        square = np.square(scaled).sum(1)[:, None] - 2 * scaled @ centres.T + np.square(centres).sum(1)
+        return np.asarray(0.5 * np.log(np.maximum(square, 1e-12)))
+
+
+@dataclass(frozen=True)
+class Novelty:
+    """How unlike all that is known a picture is:
+
+        u = by_odds log((1 - p) / p) + by_distance (distance of its features to the nearest class);
+
+    unknown where u > limit. Behind a start the odds are those of an endless temperature, mean q - max q, and so tell
+    how far the best name is ahead of all others, not only of the second.
+    """
+
+    gauge: Nearest | Gaussians  # the latter of a model with a start
     temperature: float
     by_odds: float = 1.0
     by_distance: float = 0.0
@@ -118,21 +179,20 @@ class Novelty:
     false_alarms: float = 1.0  # the share of pictures of known classes that will be called unknown, as expected
     found: float | None = None  # the share of pictures of classes left out that were called unknown
 
-    def terms(self, q: np.ndarray, f: np.ndarray, left_out: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The two logarithms, as if the class `left_out` had never been learned."""
-        known = [c for c in range(len(self.centres)) if c != left_out]
+    def terms(self, q: np.ndarray, distances: np.ndarray, left_out: int | None = None) -> np.ndarray:
+        """The odds and the distance, (2, n), as if the class `left_out` had never been learned."""
+        known = [c for c in range(q.shape[1]) if c != left_out]
         z = np.sort(q[:, known] / self.temperature, axis=1)
-        odds = logsumexp(z[:, :-1], axis=1) - z[:, -1] if len(known) > 1 else np.zeros(len(q))
-        scaled, centres = f / self.scale, self.centres[known] / self.scale
-        square = np.square(scaled).sum(1)[:, None] - 2 * scaled @ centres.T + np.square(centres).sum(1)
-        return np.asarray(odds), 0.5 * np.log(np.maximum(square.min(axis=1), 1e-12))
+        above = np.mean if isinstance(self.gauge, Gaussians) else logsumexp
+        odds = above(z[:, :-1], axis=1) - z[:, -1] if len(known) > 1 else np.zeros(len(q))
+        return np.array([odds, distances[:, known].min(axis=1)])
 
-    def score(self, q: np.ndarray, f: np.ndarray, left_out: int | None = None) -> np.ndarray:
-        odds, distance = self.terms(q, f, left_out)
-        return np.asarray(self.by_odds * odds + self.by_distance * distance)
+    def score(self, q: np.ndarray, f: np.ndarray) -> np.ndarray:
+        """u of every item, from its q and its features."""
+        return np.asarray((self.by_odds, self.by_distance) @ self.terms(q, self.gauge.distances(f)))
 
 
-def spread(f: np.ndarray, labels: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+def spread(f: np.ndarray, labels: np.ndarray, num_classes: int) -> Nearest:
     """The mean feature of each class; the deviation from it, half its own in each dimension and half that of all.
 
     Both rounded as they will be stored, so that a model answers the same after it was loaded.
@@ -140,29 +200,29 @@ def spread(f: np.ndarray, labels: np.ndarray, num_classes: int) -> tuple[np.ndar
     centres = np.array([f[labels == c].mean(axis=0) for c in range(num_classes)])
     variance = np.square(f - centres[labels]).mean(axis=0)
     deviation = np.sqrt((variance + variance.mean()) / 2 + 1e-6)
-    return centres.astype(np.float32).astype(np.float64), deviation.astype(np.float32).astype(np.float64)
+    return Nearest(*(x.astype(np.float32).astype(np.float64) for x in (centres, deviation)))
 
 
-def fit_novelty(known: Novelty, q: np.ndarray, f: np.ndarray, labels: np.ndarray) -> Novelty:
+def fit_novelty(known: Novelty, q: np.ndarray, distances: np.ndarray, labels: np.ndarray) -> Novelty:
     """Weights and limit from held-out pictures: those of known classes, and the same with their class left out.
 
     The network has seen the classes that are left out here: what it has never seen is harder to find than `found` says.
     """
-    terms = np.array(known.terms(q, f))
+    terms = known.terms(q, distances)
     deviation = np.where(terms.std(axis=1) > 1e-9, terms.std(axis=1), 1.0)
     strange = np.zeros(terms.shape)
     for c in np.unique(labels).tolist():
-        strange[:, labels == c] = known.terms(q[labels == c], f[labels == c], c)
-    can_leave_out = len(known.centres) > 2
-    weights = WEIGHTS if can_leave_out else WEIGHTS[:1]
+        strange[:, labels == c] = known.terms(q[labels == c], distances[labels == c], c)
+    can_leave_out = q.shape[1] > 2
+    weights = RELATIVE_WEIGHTS if isinstance(known.gauge, Gaussians) else WEIGHTS
     pairs = [(float(1 / deviation[0]), float(weight / deviation[1])) for weight in weights]
-    auroc = [_auroc(pair @ terms, pair @ strange) for pair in pairs]
+    auroc = [_auroc(pair @ terms, pair @ strange) for pair in pairs[: len(pairs) if can_leave_out else 1]]
     error = 0.5 / np.sqrt(len(labels))  # about the standard error of an AUROC of so many
     by_odds, by_distance = pairs[int(np.argmax(auroc)) if max(auroc) > auroc[0] + error else 0]
     u, v = (by_odds, by_distance) @ terms, (by_odds, by_distance) @ strange
     limit, false_alarms = _limit(u, v if can_leave_out else None, class_weights(labels))
     found = float(np.mean(v > limit)) if can_leave_out else None
-    return Novelty(known.centres, known.scale, known.temperature, by_odds, by_distance, limit, false_alarms, found)
+    return Novelty(known.gauge, known.temperature, by_odds, by_distance, limit, false_alarms, found)
 
 
 def _limit(u: np.ndarray, v: np.ndarray | None, weights: np.ndarray) -> tuple[float, float]:

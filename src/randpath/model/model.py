@@ -5,9 +5,7 @@
 
 import copy
 import pathlib
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,17 +16,18 @@ from torch import Tensor, nn
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.features import Start
 from randpath.data.stream import Task, hold_out
-from randpath.engines.device import check_device
+from randpath.engines.device import check_device, on_threads
 from randpath.errors import Damaged
-from randpath.learning.anchor import Anchored, Mix, mixed, with_items
+from randpath.learning.anchor import Anchored, Mix, left_out, mixed, shrinkage, with_items
 from randpath.learning.closed import Sums
 from randpath.learning.cost import count_flops, megabytes
+from randpath.learning.gaussians import Gaussians
 from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, State, Work
 from randpath.learning.train import predict
 from randpath.methods.rps import RPS
 from randpath.model import calibration
-from randpath.model.calibration import Novelty
+from randpath.model.calibration import Nearest, Novelty
 from randpath.model.comparing import compared
 from randpath.model.doubles import refuse_nothing_to_train_on, without_doubles
 from randpath.model.sizing import Plan
@@ -67,25 +66,6 @@ class Lesson:
     memory: Memory  # without pictures that came again
 
 
-_training: list[int] = []  # the number of threads before each learn that is under way in this process
-_one_at_a_time = threading.Lock()
-
-
-@contextmanager
-def _on_threads(number: int) -> Iterator[None]:
-    """Torch's number of threads belongs to the process: the last learn to end puts back what the first one found."""
-    with _one_at_a_time:
-        _training.append(torch.get_num_threads() if not _training else _training[0])
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        with _one_at_a_time:
-            before = _training.pop()
-            if not _training:
-                torch.set_num_threads(before)
-
-
 class Model:
     """What `learn` makes better and `predict` asks."""
 
@@ -95,6 +75,7 @@ class Model:
         self.names: list[Label] = []
         self.history: list[dict[str, Any]] = []  # one entry a call
         self.temperature, self.threshold, self.doubt = 1.0, 0.0, 0.0
+        self.power: float | None = None
         self.novelty: Novelty | None = None  # none: "unknown" is said by confidence alone
         self.method = plan.method(device)
         self.teacher: Teacher | None = None  # of the present task, so that a later call can go on with it
@@ -110,7 +91,7 @@ class Model:
         Names that are new make the next task; pictures of seen classes are trained on too, under their old label.
         Without a new name the present task goes on from its end. Nothing changes if it fails or is stopped.
         """
-        with _on_threads(self.plan.threads):
+        with on_threads(self.plan.threads):
             lesson = self._lesson(data, names)
             old = Joined(list(lesson.memory.val.values())) if lesson.memory.val else None
             was = None if old is None else self.logits(old).argmax(axis=1)
@@ -190,7 +171,7 @@ class Model:
         """Accuracies on the held-out pictures, what was lost since before, and the calibration."""
         measured: dict[str, Any] = dict.fromkeys(("accuracy_new", "accuracy_old", "calibration_error", "right_old"))
         measured |= {"dropped": {}, "fewer_right": {}, "old_dropped": False, "confusions": [], "held_out": 0}
-        q, y = self.calibrate(held)
+        q, y, measured["calibration_error"] = self.calibrate(held)
         if not held:
             return measured
         now, new = q.argmax(axis=1), y >= num_old
@@ -198,30 +179,43 @@ class Model:
         measured["held_out"] = len(y)
         measured["accuracy_new"] = float(right[new].mean()) if new.any() else None
         measured["accuracy_old"] = float(right[~new].mean()) if not new.all() else None
-        measured["calibration_error"] = calibration.held_out_error(q, y)
         if was is not None:
             n = len(was)
             measured |= compared(y[:n], was, now[:n], [self.text(c) for c in range(len(self.names))])
         return measured
 
-    def calibrate(self, held: list[Dataset]) -> tuple[np.ndarray, np.ndarray]:
-        """Settle confidence and "unknown" by held-out pictures; q and labels of these."""
-        self.temperature, self.threshold, self.novelty = 1.0, 0.0, None
-        self.doubt = calibration.doubt(sum(map(len, held)))
-        if not held:
-            return np.zeros((0, len(self.names))), np.zeros(0, np.int64)
-        data = Joined(held)
-        q, f = self.seen(data)
-        self.temperature = calibration.fit_temperature(q, data.labels)
-        p = calibration.probabilities(q, self.temperature, self.doubt)
-        self.threshold = calibration.choose_threshold(p, data.labels)
+    def calibrate(self, held: list[Dataset]) -> tuple[np.ndarray, np.ndarray, float | None]:
+        """Settle confidence and "unknown" by held-out pictures; q and labels of these, and the calibration error.
+
+        Where the closed form answers alone, the stored vectors are asked too, each left out of what answers.
+        """
+        self.temperature, self.threshold, self.novelty, self.doubt, self.power = 1.0, 0.0, None, 0.5, None
+        gauge, nothing = self._gauge(), np.zeros((0, len(self.names)))
+        own, f, labels = (*self.seen(Joined(held)), Joined(held).labels) if held else (nothing, None, np.zeros(0, int))
+        q, y, distances = own, labels, nothing if gauge is None or f is None else gauge.distances(f)
+        if isinstance(gauge, Gaussians) and isinstance(self.inference, Anchored) and not self.mix.share:
+            more = left_out(self.inference, gauge, self.method.memory.train, self.plan.augment(), self.device)
+            q, distances, y = (np.concatenate(pair) for pair in zip((q, distances, y), more))
+        if not len(y):
+            return own, labels, None
+        self.doubt = calibration.doubt(len(y))
+        self.temperature, self.power = calibration.fit(q, y)
+        self.threshold = calibration.choose_threshold(self._calibrated(q), y)
+        if gauge is not None:
+            self.novelty = calibration.fit_novelty(Novelty(gauge, self.temperature), q, distances, y)
+        return own, labels, calibration.held_out_error(q, y)
+
+    def _gauge(self) -> Nearest | Gaussians | None:
+        """What distances to the classes are measured by."""
+        if len(self.names) < 2:
+            return None
+        if self.sums is not None:
+            return Gaussians(self.sums, shrinkage(self.sums))
         exemplars = self.method.memory.train
-        if len(exemplars) == len(self.names) > 1:
-            known = Joined(list(exemplars.values()))
-            centres, scale = calibration.spread(self.seen(known)[1], known.labels, len(self.names))
-            at_hand = Novelty(centres, scale, self.temperature)
-            self.novelty = calibration.fit_novelty(at_hand, q, f, data.labels)
-        return q, data.labels
+        if len(exemplars) < len(self.names):
+            return None
+        known = Joined(list(exemplars.values()))
+        return calibration.spread(self.seen(known)[1], known.labels, len(self.names))
 
     def _mixed(self, held: list[Dataset]) -> dict[str, Any]:
         """Of a model with a start: choose the path network's share; what the closed form alone would reach."""
@@ -284,10 +278,13 @@ class Model:
     def answers(self, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
         """Calibrated probabilities (n, classes), and whether each item may be of no known class."""
         q, f = self.seen(data)
-        p = calibration.probabilities(q, self.temperature, self.doubt)
+        p = self._calibrated(q)
         if self.novelty is None:
             return p, p.max(axis=1) < self.threshold
         return p, self.novelty.score(q, f) > self.novelty.limit
+
+    def _calibrated(self, q: np.ndarray) -> np.ndarray:
+        return calibration.probabilities(q, self.temperature, self.doubt, self.power)
 
     def probabilities(self, data: Dataset) -> np.ndarray:
         """Calibrated, (n, classes)."""
@@ -314,8 +311,8 @@ class Model:
         state = self.method.state_dict()
         if self.teacher is not None:
             state.tensors["teacher"] = dict(self.teacher[0])
-        if self.novelty is not None:
-            centres, scale = (torch.from_numpy(x).float() for x in (self.novelty.centres, self.novelty.scale))
+        if self.novelty is not None and isinstance(gauge := self.novelty.gauge, Nearest):
+            centres, scale = (torch.from_numpy(x).float() for x in (gauge.centres, gauge.scale))
             state.tensors["known"] = {"centres": centres, "scale": scale}
         if self.sums is not None:
             state.tensors["sums"] = self.sums.tensors()
@@ -328,6 +325,7 @@ class Model:
             "temperature": self.temperature,
             "threshold": self.threshold,
             "doubt": self.doubt,
+            "power": self.power,
             "novelty": None if self.novelty is None else {key: getattr(self.novelty, key) for key in NUMBERS},
             "history": self.history,
             **({} if self.sums is None else {"mix": asdict(self.mix)}),
@@ -374,11 +372,17 @@ class Model:
                     raise Damaged(f"exemplars of class {c} and shape {data.shape}")
         model.names, model.history = names, checked_history(document["history"], model.method.net, len(names))
         model.temperature, model.threshold = float(document["temperature"]), float(document["threshold"])
-        model.doubt = float(document.get("doubt", 0.0))  # the first release had neither of them
-        if not (model.temperature > 0 and 0 <= model.threshold <= 1 and 0 <= model.doubt <= 0.5):
+        model.doubt, model.power = (
+            float(document.get("doubt", 0.0)),
+            document.get("power"),
+        )  # the first release had none
+        powers = (None, *calibration.POWERS)
+        if not (
+            model.temperature > 0 and 0 <= model.threshold <= 1 and 0 <= model.doubt <= 0.5 and model.power in powers
+        ):
             raise Damaged("its calibration is out of range")
-        model.novelty = novelty_from(document.get("novelty"), saved, model.temperature, len(names))
         if plan.start is not None:
             model.sums, model.mix = sums_from(saved, len(names), plan.shape[0]), Mix(**document["mix"])
+        model.novelty = novelty_from(document.get("novelty"), saved, model.temperature, len(names), model.sums)
         model._fold_for_answers()
         return model

@@ -34,11 +34,15 @@ class Deployed(nn.Module):
         self.inference = copy.deepcopy(model.inference).cpu().float()
         self.augment = model.plan.augment()
         self.temperature, self.doubt, self.num_classes = model.temperature, model.doubt, len(model.names)
+        self.power = model.power
         self.eval().requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
         q: Tensor = self.inference(self.augment.plain(images))
-        return (1 - self.doubt) * torch.softmax(q / self.temperature, dim=1) + self.doubt / self.num_classes
+        z = (q - q.amax(dim=1, keepdim=True)) / self.temperature
+        if self.power is not None:  # as calibration.probabilities has it
+            z = -self.power * torch.log1p(-z / self.power)
+        return (1 - self.doubt) * torch.softmax(z, dim=1) + self.doubt / self.num_classes
 
 
 class Answering(nn.Module):

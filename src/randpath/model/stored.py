@@ -10,8 +10,10 @@ import torch
 
 from randpath import names
 from randpath.errors import Damaged, UsageError
+from randpath.learning.anchor import shrinkage
 from randpath.learning.closed import Sums
-from randpath.model.calibration import Novelty
+from randpath.learning.gaussians import Gaussians
+from randpath.model.calibration import Nearest, Novelty
 from randpath.model.sizing import Plan
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path
@@ -138,23 +140,33 @@ def origins(history: Sequence[Mapping[str, Any]]) -> list[set[str]]:
     return found
 
 
-def novelty_from(document: Any, saved: Saved, temperature: float, num_classes: int) -> Novelty | None:
-    """What tells unknown pictures, if every number of it is one."""
+def novelty_from(
+    document: Any, saved: Saved, temperature: float, num_classes: int, sums: Sums | None
+) -> Novelty | None:
+    """What tells unknown pictures, if every number of it is one; a model with a start tells them by its sums."""
     if document is None:
         return None
-    centres, scale = (saved.tensors["known"][key].double().numpy() for key in ("centres", "scale"))
-    # A model with a start tells them by the start's features, the others by those before the last layer.
-    weights, sums = saved.tensors["weights"], saved.tensors.get("sums")
-    features = (weights["head.weight"] if sums is None else sums["totals"]).shape[1]
-    if centres.shape != (num_classes, features) or scale.shape != (features,):
-        raise Damaged("known: the features of its classes have another shape")
+    by_sums = sums is not None and "known" not in saved.tensors  # earlier code stored other distances with a start
+    gauge = Gaussians(sums, shrinkage(sums)) if sums is not None and by_sums else _nearest(saved, num_classes)
     numbers = {key: document[key] for key in NUMBERS}
     given = [value for value in numbers.values() if value is not None]
     if any(type(value) not in (int, float) for value in given) or numbers["limit"] is None:
         raise Damaged("its novelty has what is no number")
-    if not (np.isfinite(given).all() and np.isfinite(centres).all() and np.isfinite(scale).all() and scale.min() > 0):
+    if not np.isfinite(given).all():
+        raise Damaged("its novelty has a number that is out of range")
+    return Novelty(gauge, temperature, **numbers)
+
+
+def _nearest(saved: Saved, num_classes: int) -> Nearest:
+    """The mean features of the classes and their spread, of the right shape and finite."""
+    centres, scale = (saved.tensors["known"][key].double().numpy() for key in ("centres", "scale"))
+    weights, sums = saved.tensors["weights"], saved.tensors.get("sums")
+    features = (weights["head.weight"] if sums is None else sums["totals"]).shape[1]
+    if centres.shape != (num_classes, features) or scale.shape != (features,):
+        raise Damaged("known: the features of its classes have another shape")
+    if not (np.isfinite(centres).all() and np.isfinite(scale).all() and scale.min() > 0):
         raise Damaged("known: a number is out of range")
-    return Novelty(centres, scale, temperature, **numbers)
+    return Nearest(centres, scale)
 
 
 def check_weights(plan: Plan, saved: Saved, paths: Mapping[str, Any], num_classes: int) -> None:
