@@ -30,7 +30,6 @@ ROOMS = ("network", "learning", "methods")
 TESTS = ("tests/test_equations.py", "tests/test_details.py", "tests/test_network_*.py", "tests/test_learning_*.py",
          "tests/test_methods_[!do]*.py", "tests/test_methods.py", "tests/test_rivals.py",
          *(f"src/randpath/{room}/*.py" for room in ROOMS))  # fmt: skip
-MOST = 100.0  # CPU seconds of tests, without tracing, that one mutation meets
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr, ast.BitXor: ast.BitOr, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -232,15 +231,16 @@ def test_map(copy: Copy, place: Path) -> dict[str, dict[str, Any]]:
     return known
 
 
-def that_touch(known: dict[str, dict[str, Any]], mutation: Mutation) -> list[str]:
-    """The tests of a line, the quickest first; of the whole file, if it only runs at import."""
+def that_touch(known: dict[str, dict[str, Any]], mutation: Mutation, most: float) -> list[str]:
+    """The tests of a line, the quickest first; if it only runs at import, those of the file and with its name."""
     own = [name for name, one in known.items() if mutation.line in one["lines"].get(mutation.file, ())]
-    own = own or [name for name, one in known.items() if mutation.file in one["lines"]]
+    named = f"[{Path(mutation.file).stem}]"
+    own = own or [name for name, one in known.items() if mutation.file in one["lines"] or name.endswith(named)]
     own.sort(key=lambda name: known[name]["seconds"])
     total, chosen = 0.0, []
     for name in own:
         total += known[name]["seconds"]
-        if total > MOST and chosen:
+        if total > most and chosen:
             break
         chosen.append(name)
     return chosen
@@ -251,12 +251,14 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="a part of the file's path")
+    parser.add_argument("--indices", default="", help="of the sample, with commas between them; all, if none is given")
+    parser.add_argument("--most", type=float, default=100.0, help="CPU seconds of tests that one mutation meets")
     parser.add_argument("--out", type=Path, default=Path.home() / "randpath-runs" / "mutations.jsonl")
     options = parser.parse_args()
     files = [f for room in ROOMS for f in sorted((ROOT / "src/randpath" / room).glob("*.py")) if options.only in str(f)]
     every = [m for f in files for m in mutations(f)]
     sample = random.Random(options.seed).sample(every, len(every))[: options.number]  # a larger one begins with these
-    source = source_hash()
+    source, chosen = source_hash(), [part for part in options.indices.split(",") if part]
     done = {
         (line["seed"], line["index"], line["of"])
         for line in (map(json.loads, options.out.read_text().splitlines()) if options.out.exists() else ())
@@ -267,10 +269,10 @@ def main() -> None:
         copy = Copy(Path(folder).resolve())
         known = test_map(copy, options.out.with_name(f"mutations-{source}.json"))
         for index, m in enumerate(sample):
-            if (options.seed, index, len(every)) in done:
+            if (options.seed, index, len(every)) in done or (chosen and str(index) not in chosen):
                 continue
-            tests = that_touch(known, m)
-            limit = 60 + 3 * sum(known[name]["seconds"] for name in tests)
+            tests = that_touch(known, m, options.most)
+            limit = 20 + 3 * sum(known[name]["seconds"] for name in tests)
             outcome = copy.tried(m.file, m.text, tests, limit) if tests else Outcome("untested", None, 0.0, {})
             line = {
                 "seed": options.seed, "index": index, "of": len(every), "source": source, "file": m.file,

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from randpath.commands import reading
 from randpath.errors import UsageError
-from randpath.model import versions
+from randpath.model import calibration, versions
 from randpath.model.classifier import PathClassifier
 from tests.commands import interrupt, run, run_json
 from tests.pictures import put
@@ -119,3 +121,14 @@ def test_the_install_line_for_cpus_does_not_pull_cuda():
     assert pinned
     assert lines
     assert all(f"torch=={pinned[1]}+cpu" in line for line in lines)
+
+
+@pytest.mark.parametrize("classes", [2, 11])
+def test_what_is_said_of_the_highest_confidence_is_what_predict_may_say(classes):
+    doubt = calibration.doubt(32)
+    sure = calibration.probabilities(1e6 * np.eye(classes)[:1], 1.0, doubt)[0, 0]
+    model = SimpleNamespace(
+        history=[{"calibration_error": None}], doubt=doubt, novelty=None, names=list(range(classes))
+    )
+    (line,) = reading.confidence(model)
+    assert f"above{reading.percent(sure)}:" in line

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from randpath import load_run
+from randpath.data.named import DATASETS
 from randpath.errors import UsageError
 from randpath.methods import METHODS
+from randpath.network.backbones import BACKBONES
 from randpath.storage import checkpoint
 from tests.commands import interrupt, run
 from tests.test_bench_run import digest
@@ -66,6 +68,22 @@ def test_resume_finds_the_method_of_the_file_again_and_ends_the_same(here, cut):
     assert document["recipe_file"]["path"] == str(here / "mine.py")
     assert document["recipe_file"]["defines"] == ["near"]
     assert document["environment"]["recipe_file"] == document["recipe_file"]["sha256"]
+
+
+def test_a_dataset_and_a_network_of_ones_own_are_found_again(here, monkeypatch):
+    (here / "own.py").write_text((EXAMPLE.parent / "add_a_dataset.py").read_text())
+    run("bench", "own.py", "--set", "training.epochs=1", "--out", "whole", cwd=here)
+    with monkeypatch.context() as patched:
+        interrupt(patched, 12, signal.SIGINT)
+        run("bench", "own.py", "--set", "training.epochs=1", code=130, cwd=here)
+    del DATASETS["stripes"], BACKBONES["two_convolutions"]
+    cut = here / "runs" / "own-rehearsal-tuned-0"
+    with pytest.raises(UsageError, match="needs stripes, two_convolutions from the recipe file"):
+        _ = load_run(cut).method
+    run("resume", cut, cwd=here)
+    assert digest(cut) == digest(here / "whole")
+    assert load_run(cut).features(np.zeros((3, 12, 12, 1), np.uint8)).shape == (3, 16)
+    del DATASETS["stripes"], BACKBONES["two_convolutions"]
 
 
 def test_load_run_asks_for_the_file_that_defines_the_method(here, monkeypatch):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from randpath.bench.run import run
 from randpath.data.dataset import Arrays
 from randpath.data.stream import hold_out
 from randpath.errors import UsageError
-from randpath.learning.cost import megabytes
 from randpath.learning.memory import Memory, PerClass, herding, quotas
 from randpath.learning.method import Work
 from randpath.methods.rps import RPS
@@ -171,8 +169,3 @@ def test_gamma_of_the_paper_counts_the_exemplars_of_all_classes_seen():
 )
 def test_every_unit_of_a_size(text, size):
     assert parse_size(text) == size
-
-
-def test_megabytes_are_millions_of_bytes():
-    large = torch.empty(1_500_000_000, dtype=torch.uint8, device="meta")
-    assert megabytes({"a": {"w": large}, "b": {"w": torch.zeros(250)}}) == 1500.001

@@ -73,6 +73,7 @@ def test_a_mutation_of_the_winner_takes_the_losers_place(monkeypatch):
     assert winners == [better, better]
     assert [trial.path for trial in trials][2] == mutant
     assert {trial.path for trial in trials[:2]} == {worse, better}
+    assert len(tournament(job, [worse, better, mutant], Work(), 1, rng(0))) == 2, "two meet, the third waits"
 
 
 def test_a_path_of_one_layer_can_mutate():

@@ -47,6 +47,14 @@ def test_linear_discriminants():
     assert W.tolist() == [[0.0, 0.0], [8.0, 0.0]] and b.tolist() == [0.0, -16.0]
 
 
+def test_the_spread_along_the_line_of_the_means_is_shrunk():
+    """Sigma_11 = 4 / 2, tr / d = 1, e = 1/4: S_11 = 3/4 * 2 + 1/4 = 1.75, W_1 = (4 / 1.75, 0), b_1 = -8 / 1.75."""
+    x = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [3.0, 0.0], [5.0, 0.0]])
+    W, b = lda(Sums.nothing(2).plus(x[:2], 0).plus(x[2:], 1), 0.25)
+    assert W.tolist() == [[0.0, 0.0], [pytest.approx(4 / 1.75), 0.0]]
+    assert b.tolist() == [0.0, pytest.approx(-8 / 1.75)]
+
+
 def test_ridge_on_a_projection(monkeypatch):
     """R = I: H = relu(X), H^T H = [[32, 4], [4, 2]], H^T Y = [[0, 8], [1, 1]], with lambda added to the diagonal."""
     monkeypatch.setattr(RanPAC, "projection", lambda self, d: torch.eye(2))

@@ -20,6 +20,7 @@ from randpath.learning.method import Setting, Work
 from randpath.learning.train import Training, fit
 from randpath.methods import METHODS
 from randpath.methods.logistic import DECAYS, fitted
+from randpath.methods.ranpac import RanPAC
 from randpath.methods.rps import RPS
 from randpath.network.backbones import Backbone
 from randpath.network.fold import fold
@@ -308,6 +309,22 @@ def test_two_paths_can_meet_in_a_tournament_and_one_cannot(monkeypatch):
     assert met == [2]
 
 
+def test_a_path_that_learns_is_not_said_to_lie_in_frozen_modules():
+    method = RPS(setting(), N=1, switch_every=1)
+    assert [method.learn(one, Work()).remarks for one in tasks(method)[:2]] == [[], []]
+
+
+def test_layers_before_those_that_open_keep_to_the_path():
+    method = RPS(setting(), N=1, switch_every=1, open_layers=1)
+    first, second, _ = tasks(method)
+    method.learn(first, Work())
+    before = method.P
+    assert [sum(row) for row in before.rows] == [1, 1], "the first task draws a whole path"
+    method.learn(second, Work())
+    assert method.P.rows[0] == before.rows[0]
+    assert not any(a and b for a, b in zip(method.P.rows[1], before.rows[1])), "an unused module"
+
+
 def test_calls_that_go_on_with_a_task_are_counted():
     method = RPS(setting(), N=1)
     method.learn(task(1, range(2)), Work())
@@ -329,6 +346,17 @@ def test_what_a_closed_form_stores_and_counts():
     assert ncm.state_dict().tensors["sums"]["gram"].numel() == 0
     learned = METHODS["ranpac"](setting(), width=50).learn(task(1, range(2)), Work())
     assert (learned.parameters_trained, learned.parameters) == (2 * 50 + 2, 2 * 50 + 2 + 64 * 50)
+
+
+def test_ridge_regression_has_weak_ridges_to_choose(monkeypatch):
+    """The second feature alone tells the classes, by 0.2, beside one from 5 to 16: a strong ridge is blind to it."""
+    monkeypatch.setattr(RanPAC, "projection", lambda self, d: torch.eye(3))
+    s = replace(setting(), backbone=Backbone("mlp", (3,), M=1, attention="none", width=4))
+    s = replace(s, augment=Augment((0.0,), (1.0,)))
+    data = Arrays(np.array([[5, 1, 1], [15, 1, 1], [6, 1.2, 1], [16, 1.2, 1]], np.float32), np.array([0, 0, 1, 1]))
+    method = RanPAC(s)
+    method.learn(Task(1, 2, range(2), data, data), Work())
+    assert method.inference()(torch.from_numpy(data.items)).argmax(dim=1).tolist() == [0, 0, 1, 1]
 
 
 def test_without_held_out_items_logistic_regression_takes_the_middle_decay():

@@ -65,6 +65,17 @@ def test_a_switch_changes_no_answer_before_the_first_step(name, join, start):
         assert torch.allclose(net(x, P_ts), before(x, P), atol=1e-6)
 
 
+@pytest.mark.parametrize("start", ["fresh", "zero", "copy"])
+def test_a_switch_leaves_what_was_on_as_it_is(start):
+    net = build("mlp", "sum")
+    P = first_path(net)
+    net.grow_head(4)
+    before = {name: tensor.clone() for name, tensor in net.weights(P).items()}
+    net.open(P | Path.of([[1, 0, 0]] * net.L), P, P, start)
+    after = net.weights(P)
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
 def test_a_fresh_module_is_the_one_that_was_drawn():
     net, P, P_ts = opened("compact", "sum", "fresh")
     drawn = build(join="sum")

@@ -241,6 +241,13 @@ def test_two_constraints_by_hand():
     assert non_negative_minimum(np.eye(2), np.array([1.0, -3.0])).tolist() == [0.0, 3.0]
 
 
+def test_a_step_back_to_the_boundary_by_hand_however_small():
+    """A enters first (slope 1), then B (0.4); together they want A = -3, so that A leaves; B alone is 0.9 / 0.3."""
+    Q, c = np.array([[1.0, 0.5], [0.5, 0.3]]), np.array([-1.0, -0.9])
+    for size in (1.0, 1e-6):
+        np.testing.assert_allclose(non_negative_minimum(Q, size * c), [0.0, 3.0 * size], rtol=1e-9, atol=1e-15)
+
+
 def test_a_step_of_gem_does_not_raise_the_loss_on_old_exemplars_to_first_order():
     lr = 1e-3
     steps = {}

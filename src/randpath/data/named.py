@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from randpath.data import folder
+from randpath.data._files import source as source  # for a dataset of one's own
 from randpath.data.dataset import Arrays, Source
 from randpath.data.download import BytesDone, Remote, fetch
 from randpath.data.features import open_start

@@ -56,6 +56,7 @@ def _ours(results: list[Result], name: str, variant: str) -> str:
         for (of, kind, changed), same in _groups(results).items()
         if (of, kind) == (method, variant) and changed.startswith(prefix)
         if not any(changed.startswith(other) for other in others)
+        if "options." not in changed.removeprefix(prefix)  # that would be another method
     ]
     if not own:
         return "-"
