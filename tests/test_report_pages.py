@@ -90,6 +90,11 @@ def test_what_is_no_run_is_refused_and_what_is_lost_is_left_out(tmp_path):
     with pytest.raises(UsageError, match="which run"):
         report()
     run = made_run(tmp_path / "run")
+    before = (run / "experiment.json").read_bytes()
+    with pytest.raises(UsageError, match="is not a page"):  # a slip of the hand would end the run
+        report(run, out=run / "experiment.json")
+    assert (run / "experiment.json").read_bytes() == before
+    assert report(run, out=tmp_path / "page") == report(run, out=tmp_path / "page") == 0
     for k in (1, 2, 3):
         (run / "predictions" / f"{k}.safetensors").write_bytes(b"gone")
     (run / "checkpoints" / "0001" / "memory_train.safetensors").write_bytes(b"gone")
@@ -167,6 +172,8 @@ def test_a_model_has_a_page_without_anything_put_into_its_directory(tmp_path, ca
     assert report(tmp_path / "digits") == 0
     assert sorted((tmp_path / "digits").rglob("*")) == before
     assert str(tmp_path / "digits.html") in capsys.readouterr().out
+    with pytest.raises(UsageError, match="is a model, and only runs are compared"):
+        page_of((made_run(tmp_path / "run"), tmp_path / "digits"))
     text = (tmp_path / "digits.html").read_text()
     assert "&lt;b&gt;3" in text
     assert "<b>3" not in text
