@@ -14,6 +14,7 @@ import pytest
 from randpath.commands.report import page_of, report
 from randpath.errors import Damaged, RandpathError, UsageError
 from randpath.report.events import _masked
+from randpath.report.figures import WIDTH, sawtooth
 from randpath.report.live import server
 from randpath.report.pages import rivals
 from randpath.report.reading import frames, read_run
@@ -131,6 +132,12 @@ def test_whatever_lies_in_a_run_directory_there_is_a_page_or_an_error_of_ours(tm
             refused += 1
         (run / name).write_bytes(whole[name])
     assert 10 < refused < 40
+
+
+def test_the_label_of_a_threshold_fits_beside_the_chart():
+    label = re.search(r'x="(\d+)"[^>]*>(th [^<]*)', sawtooth([-1.1, -0.5], [False, True], -0.9).inline())
+    assert label
+    assert int(label[1]) + 5.7 * len(label[2]) <= WIDTH  # 5.7: "-0.776" is 34 px wide; "th = -0.9" was cut
 
 
 def test_a_method_without_paths_has_no_path_map(tmp_path):
