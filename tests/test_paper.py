@@ -97,6 +97,7 @@ def test_an_item_is_run_gone_on_with_shown_and_recorded(tmp_path, monkeypatch, c
     (tmp_path / "docs" / "results").mkdir(parents=True)
     assert command.paper("tiny", record=True) == 0
     said = capsys.readouterr().out
+    assert "3 of 3 runs are still to do: about 1 CPU minutes" in said
     assert "not_there_yet" in said
     assert "left out of tiny" in said
     assert "the claim, at small scale: it" in said
@@ -133,6 +134,14 @@ def test_a_result_of_the_same_command_counts_wherever_it_was_recorded(tmp_path):
     assert run.recorded(tmp_path, run.item_of("confusion"), "small") == []
 
 
+def test_the_list_counts_what_is_recorded(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    item, have = run.item_of("gamma"), run.recorded(ROOT, run.item_of("gamma"), "small")
+    assert command.paper(runs=Path("nowhere")) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("gamma"))
+    assert f"{len(have)} of {len(run.planned_runs(item, 'small', Path('nowhere')))} done" in line
+
+
 def test_lists_checks_and_refusals(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command.paper() == 0
@@ -140,6 +149,8 @@ def test_lists_checks_and_refusals(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert all(item.name in said for item in ITEMS)
     assert "imagenet" in said
+    with pytest.raises(UsageError, match="are for one item"):
+        command.paper(seeds="7")
     with pytest.raises(UsageError, match="no item 'nothing'"):
         command.paper("nothing")
     monkeypatch.setenv("RANDPATH_DATA", str(tmp_path))

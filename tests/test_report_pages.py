@@ -14,6 +14,7 @@ import pytest
 from randpath.commands.report import page_of, report
 from randpath.errors import Damaged, RandpathError, UsageError
 from randpath.report.events import _masked
+from randpath.report.figures import WIDTH, sawtooth
 from randpath.report.live import server
 from randpath.report.pages import rivals
 from randpath.report.reading import frames, read_run
@@ -90,6 +91,11 @@ def test_what_is_no_run_is_refused_and_what_is_lost_is_left_out(tmp_path):
     with pytest.raises(UsageError, match="which run"):
         report()
     run = made_run(tmp_path / "run")
+    before = (run / "experiment.json").read_bytes()
+    with pytest.raises(UsageError, match="is not a page"):  # a slip of the hand would end the run
+        report(run, out=run / "experiment.json")
+    assert (run / "experiment.json").read_bytes() == before
+    assert report(run, out=tmp_path / "page") == report(run, out=tmp_path / "page") == 0
     for k in (1, 2, 3):
         (run / "predictions" / f"{k}.safetensors").write_bytes(b"gone")
     (run / "checkpoints" / "0001" / "memory_train.safetensors").write_bytes(b"gone")
@@ -126,6 +132,12 @@ def test_whatever_lies_in_a_run_directory_there_is_a_page_or_an_error_of_ours(tm
             refused += 1
         (run / name).write_bytes(whole[name])
     assert 10 < refused < 40
+
+
+def test_the_label_of_a_threshold_fits_beside_the_chart():
+    label = re.search(r'x="(\d+)"[^>]*>(th [^<]*)', sawtooth([-1.1, -0.5], [False, True], -0.9).inline())
+    assert label
+    assert int(label[1]) + 5.7 * len(label[2]) <= WIDTH  # 5.7: "-0.776" is 34 px wide; "th = -0.9" was cut
 
 
 def test_a_method_without_paths_has_no_path_map(tmp_path):
@@ -167,6 +179,8 @@ def test_a_model_has_a_page_without_anything_put_into_its_directory(tmp_path, ca
     assert report(tmp_path / "digits") == 0
     assert sorted((tmp_path / "digits").rglob("*")) == before
     assert str(tmp_path / "digits.html") in capsys.readouterr().out
+    with pytest.raises(UsageError, match="is a model, and only runs are compared"):
+        page_of((made_run(tmp_path / "run"), tmp_path / "digits"))
     text = (tmp_path / "digits.html").read_text()
     assert "&lt;b&gt;3" in text
     assert "<b>3" not in text

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from randpath.paper.items import Item
     from randpath.paper.run import PlannedRun
 
+FULL = "the paper's settings, for GPUs; on one CPU core a run of MNIST takes up to an hour or so, all others far longer"
+
 
 def paper(
     item: str | None = None,
@@ -41,6 +43,8 @@ def paper(
         Only these seeds of the item, e.g. 0; default all.
     """
     folder = runs or pathlib.Path("runs") / "paper"
+    if item is None and (record or seeds):
+        raise UsageError("--record and --seeds are for one item", next="randpath paper ITEM")
     if item is None:
         return _checked() if check else _list(folder, scale)
     if check:
@@ -53,14 +57,15 @@ def paper(
 def _list(folder: pathlib.Path, scale: Literal["small", "full"]) -> int:
     """Each item, its cost and how many of its runs are there."""
     from randpath.paper.items import ITEMS
-    from randpath.paper.run import planned_runs
+    from randpath.paper.run import planned_runs, recorded
 
     table = Table(box=None, header_style="bold")
     for name in ("item", "place", "what", "CPU minutes", "runs"):
         table.add_column(name, justify="right" if name == "CPU minutes" else "left")
     for one in ITEMS:
         found = planned_runs(one, scale, folder)
-        done = sum(planned.state == "done" for planned in found)
+        have = {(r["arm"], r["seed"]) for r in recorded(pathlib.Path(), one, scale)}
+        done = sum((planned.arm, planned.seed) in have or planned.state == "done" for planned in found)
         cost = (f"{one.minutes:.0f}" if one.minutes else "-") if scale == "small" else "for GPUs"
         state = f"{done} of {len(found)} done" if found else f"none at scale {scale}"
         table.add_row(one.name, one.place, one.title, cost, state)
@@ -99,6 +104,9 @@ def _show(name: str, scale: Literal["small", "full"], folder: pathlib.Path, reco
     if unknown := asked - {str(planned.seed) for planned in wanted}:
         raise UsageError(f"{name} has no seed {', '.join(sorted(unknown))}; it has {', '.join(map(str, item.seeds))}")
     missing = [planned for planned in wanted if str(planned.seed) in asked and (planned.arm, planned.seed) not in have]
+    if to_run := sum(planned.state != "done" for planned in missing):
+        cost = f"about {item.minutes * to_run / len(wanted):.0f} CPU minutes" if scale == "small" else FULL
+        print(f"  {to_run} of {len(wanted)} runs are still to do: {cost}", flush=True)
     for planned in missing:
         code = _run(planned, item)
         if code:

@@ -34,6 +34,8 @@ def report(
         raise UsageError("report which run or model?", next="randpath report RUN   (or several, or a MODEL)")
     if out is not None and out.is_dir():
         raise UsageError(f"{out} is a directory", next=as_typed("report", directories[0], "--out", out / "report.html"))
+    if out is not None and out.is_file() and not out.read_bytes()[:15].lower().startswith(b"<!doctype html"):
+        raise UsageError(f"{out} is there and is not a page; nothing was written", next="--out FILE.html, a new name")
     if live:
         from randpath.report.live import serve
 
@@ -64,6 +66,8 @@ def page_of(directories: tuple[pathlib.Path, ...], live: str = "", tensorboard: 
             raise UsageError("event files are made of runs; a model has none", next=f"randpath report {directories[0]}")
         number, model = open_model(directories[0])
         return pages.model_page(model, number, directories[0])
+    if models := [directory for directory in directories if versions.is_model(directory)]:
+        raise UsageError(f"{models[0]} is a model, and only runs are compared", next=as_typed("report", models[0]))
     runs = [read_run(directory) for directory in directories]
     if tensorboard:
         for run in runs:

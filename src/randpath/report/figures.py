@@ -77,7 +77,7 @@ def sawtooth(
 ) -> Figure:
     """mu_sat after each task, the threshold, and after which tasks the path was switched (the paper, section 4.3)."""
     k = list(range(1, len(saturation) + 1))
-    rules = [] if threshold is None else [(threshold, f"th = {threshold:g}")]
+    rules = [] if threshold is None else [(threshold, f"th {threshold:g}")]
     marks = [(j, "switch") for j, after in zip(k, switched) if after]
     only, x_label = [Series("mu_sat", k, saturation)], "task; dashed: threshold th, switches"
     title, y_label = "Saturation of the path", "mu_sat, a log ratio"
