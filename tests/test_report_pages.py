@@ -80,7 +80,7 @@ def test_runs_side_by_side_are_grouped_by_what_differs_but_the_seed(tmp_path):
     text = page_of(tuple(runs))
     assert "Adaptive RPS-Net, memory=2000" in text
     assert "Adaptive RPS-Net, memory=77" in text
-    assert "1 of 4 runs are unfinished" in text
+    assert "Unfinished: 1 of 4 runs" in text
     finals = [checkpoint.read_lines(run / "metrics.jsonl")[-1]["accuracy"] for run in runs[:3]]
     assert f"{100 * sum(finals) / 3:.2f} ± " in text
 
@@ -106,6 +106,10 @@ def test_what_is_no_run_is_refused_and_what_is_lost_is_left_out(tmp_path):
     checkpoint.write_lines(run / "metrics.jsonl", [{"k": 1}])
     with pytest.raises(Damaged, match=r"metrics\.jsonl, line 1 is damaged"):
         page_of((run,))
+    (run / "experiment.json").write_text("{")
+    with pytest.raises(Damaged) as caught:
+        page_of((run,))
+    assert caught.value.where == str(run / "experiment.json")
 
 
 ODD = [None, True, -1, 0, 1.5, 10**30, "", "x", [], [[]], [0], [[0, 2]], {}, {"a": []}, [None], "\u202e", [["a"]]]

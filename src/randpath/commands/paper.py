@@ -45,13 +45,21 @@ def paper(
     folder = runs or pathlib.Path("runs") / "paper"
     if item is None and (record or seeds):
         raise UsageError("--record and --seeds are for one item", next="randpath paper ITEM")
+    if item is None and check:
+        _require_results("--check looks at")
+        return _checked()
     if item is None:
-        return _checked() if check else _list(folder, scale)
+        return _list(folder, scale)
     if check:
         raise UsageError("--check looks at all items", next="randpath paper --check")
-    if record and not (pathlib.Path("docs") / "results").is_dir():
-        raise UsageError("--record writes to docs/results of a checkout of randpath; there is none in this directory")
+    if record:
+        _require_results("--record writes to")
     return _show(item, scale, folder, record, seeds)
+
+
+def _require_results(what: str) -> None:
+    if not (pathlib.Path("docs") / "results").is_dir():
+        raise UsageError(f"{what} docs/results of a checkout of randpath; there is none in this directory")
 
 
 def _list(folder: pathlib.Path, scale: Literal["small", "full"]) -> int:

@@ -245,9 +245,7 @@ def compare_page(runs: Sequence[RunFiles], live: str = "") -> str:
     unfinished = [run for run in runs if not run.finished]
     banner = None
     if unfinished:
-        some = (
-            f"{len(unfinished)} of {len(runs)} runs are unfinished and count as far as they have come. To go on, type:"
-        )
+        some = f"Unfinished: {len(unfinished)} of {len(runs)} runs, counted as far as they have come. To go on, type:"
         banner = {"text": some, "command": as_typed("resume", unfinished[0].directory)}
     recipes = " and ".join(dict.fromkeys(str(run.experiment["recipe"]) for run in runs))
     return page(f"{len(runs)} runs of {recipes}", f"{len(groups)} settings", [], sections, banner=banner, live=live)

@@ -340,8 +340,12 @@ def set_aside(path: Path) -> Path:
 
 
 def read_document(path: Path) -> Any:
-    """Read one JSON document; raises Damaged, or FileNotFoundError."""
-    return parse_document(inside.read(path, MAX_DOCUMENT))
+    """Read one JSON document; raises Damaged, which names the file, or FileNotFoundError."""
+    try:
+        return parse_document(inside.read(path, MAX_DOCUMENT))
+    except Damaged as error:
+        error.where = error.where or str(path)
+        raise
 
 
 def read_lines(path: Path) -> list[Any]:
