@@ -141,7 +141,7 @@ def confidence(model: "Model") -> list[str]:
         lines.append(f"confidence is off by {last['calibration_error']:.1%} on average (expected calibration error)")
     if model.doubt:
         most = 1 - model.doubt * (1 - 1 / len(model.names))
-        lines.append(f"no confidence is above{percent(most)}: with more pictures it may be")
+        lines.append(f"no confidence is above{percent(most)}: with more to learn from it may be")
     if model.novelty is not None:
         lines.append(f"about {model.novelty.false_alarms:.0%} of what is of a known class will be called unknown")
     return lines
