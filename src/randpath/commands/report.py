@@ -34,7 +34,7 @@ def report(
         raise UsageError("report which run or model?", next="randpath report RUN   (or several, or a MODEL)")
     if out is not None and out.is_dir():
         raise UsageError(f"{out} is a directory", next=as_typed("report", directories[0], "--out", out / "report.html"))
-    if out is not None and out.is_file() and not out.read_bytes()[:15].lower().startswith(b"<!doctype html"):
+    if out is not None and out.is_file() and not _is_page(out):
         raise UsageError(f"{out} is there and is not a page; nothing was written", next="--out FILE.html, a new name")
     if live:
         from randpath.report.live import serve
@@ -50,6 +50,11 @@ def report(
         folders = ",".join(str(directory / "tensorboard") for directory in directories)
         print(f"to watch the event files, type: tensorboard --logdir {folders}")
     return 0
+
+
+def _is_page(file: pathlib.Path) -> bool:
+    with file.open("rb") as stream:  # not all of it: it may be somebody's archive
+        return stream.read(15).lower().startswith(b"<!doctype html")
 
 
 def page_of(directories: tuple[pathlib.Path, ...], live: str = "", tensorboard: bool = False) -> str:
