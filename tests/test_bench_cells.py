@@ -21,6 +21,7 @@ from randpath.data import named
 from randpath.data.augment import Augment
 from randpath.data.stream import TaskStream
 from randpath.errors import DeviceMissing, UsageError
+from randpath.learning import method as learning_method
 from randpath.learning.train import Training
 from randpath.methods import METHODS
 from randpath.report.record import result_of
@@ -244,5 +245,6 @@ def test_a_device_is_named_by_an_option_and_refused_where_it_is_not(tmp_path, mo
     with pytest.raises(DeviceMissing, match="'cuda:9' is not there"):
         commands.bench("tiny.py", variant="paper", device="cuda:9")
     assert not Path("runs/tiny-rps-paper-0/experiment.json").exists()
-    with pytest.raises(UsageError, match="for GPUs"):
+    monkeypatch.setattr(learning_method, "lacks_bfloat16", lambda: "this CPU does not compute in bfloat16")
+    with pytest.raises(DeviceMissing, match="does not compute in bfloat16"):
         commands.bench("tiny.py", variant="paper", device="cpu", set_=("training.mixed=true",))

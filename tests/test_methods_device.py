@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from randpath.engines import processes
+from randpath.engines import device, processes
 from randpath.engines.device import deterministic_kernels, moved, own
 from randpath.engines.processes import Processes
-from randpath.errors import Diverged, UsageError
+from randpath.errors import DeviceMissing, Diverged
+from randpath.learning import method as learning_method
 from randpath.learning import plain, train
 from randpath.learning.method import Work
 from randpath.learning.train import Training, fit
@@ -170,16 +171,48 @@ def test_a_tensor_goes_to_a_gpu_from_pinned_memory_without_waiting():
     assert moved(x, "cpu") is x
 
 
-def test_mixed_precision_is_for_gpus(monkeypatch):
-    with pytest.raises(UsageError, match="for GPUs") as refused:
+def test_mixed_precision_is_torchs_and_refused_on_a_cpu_that_lacks_it(monkeypatch):
+    monkeypatch.setattr(learning_method, "lacks_bfloat16", lambda: "this CPU does not compute in bfloat16")
+    with pytest.raises(DeviceMissing, match="does not compute in bfloat16") as refused:
         replace(setting(), training=Training(mixed=True))
-    assert "--device cuda" in refused.value.next
+    assert "training.mixed=false" in refused.value.next
+    monkeypatch.setattr(learning_method, "lacks_bfloat16", lambda: "")
+    assert replace(setting(), training=Training(mixed=True)).training.mixed
     asked = []
     monkeypatch.setattr(torch, "autocast", lambda *how: asked.append(how))
     train._precision(Training(mixed=True), torch.device("cuda"))
     assert asked == [("cuda", torch.bfloat16)]
     with train._precision(Training(), torch.device("cuda")):
         assert len(asked) == 1
+
+
+def test_a_cpu_that_promises_bfloat16_is_tried_in_a_process_of_its_own(monkeypatch):
+    def asked(promised: bool, step: str) -> str:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": promised})
+        monkeypatch.setattr(device, "ONE_STEP", step)
+        return device.lacks_bfloat16.__wrapped__()
+
+    assert "slower" in asked(False, "raise SystemExit(1)")
+    assert asked(True, "") == ""
+    assert "signal 4" in asked(True, "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    assert "could not be tried" in asked(True, "raise SystemExit(1)")
+
+
+@pytest.mark.parametrize("name", ["rps", "rehearsal", "lwf", "der"])
+def test_mixed_precision_learns_on_a_cpu_and_keeps_weights_and_losses_in_float32(name):
+    if reason := device.lacks_bfloat16():
+        pytest.skip(reason)
+    full = setting(backbone="compact")
+    half = replace(full, training=replace(full.training, mixed=True))
+    once, again, plainly = (METHODS[name](s).learn(task(1, range(4)), Work()).epochs for s in (half, half, full))
+    assert once == again  # the same bits
+    assert once != plainly
+    assert once[0]["loss_ce"] == pytest.approx(plainly[0]["loss_ce"], rel=0.05)  # later ones drift apart
+    method = METHODS[name](half)
+    for one in tasks(method, (2, 2)):
+        method.learn(one, Work())
+    kept = [t for tensors in method.state_dict().tensors.values() for t in tensors.values()]
+    assert not any(torch.as_tensor(t).dtype == torch.bfloat16 for t in kept)
 
 
 def test_deterministic_kernels_are_asked_for_by_a_setting(monkeypatch):

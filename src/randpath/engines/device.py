@@ -1,9 +1,12 @@
 """Devices: whether one is there, which GPU is a worker's own, the way of a tensor to it; the number of threads."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -18,6 +21,29 @@ def check_device(device: str) -> None:
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise DeviceMissing(f"device {device!r} is not there: {str(error).splitlines()[0]}") from error
+
+
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # torch's names of what computes in it, on x86 and ARM
+ONE_STEP = """
+import torch
+x, w = (torch.ones(16, 16, n, n, requires_grad=True) for n in (8, 3))
+with torch.autocast("cpu", torch.bfloat16):
+    torch.nn.functional.linear(torch.conv2d(x, w).flatten(1), torch.ones(2, 576)).sum().backward()
+"""
+
+
+@cache
+def lacks_bfloat16() -> str:
+    """Why this CPU should not train in bfloat16, or nothing. Some promise it and end with an illegal instruction.
+
+    So one step is tried in a process of its own.
+    """
+    if not any(torch.cpu.get_capabilities().get(name) for name in BFLOAT16):
+        return "this CPU does not compute in bfloat16, and would be many times slower in it"
+    tried = subprocess.run([sys.executable, "-c", ONE_STEP], capture_output=True)
+    if tried.returncode < 0:
+        return f"bfloat16 ends with signal {-tried.returncode} on this CPU"
+    return f"bfloat16 could not be tried: {tried.stderr.decode().strip()[-200:]}" if tried.returncode else ""
 
 
 def own(device: str) -> str:

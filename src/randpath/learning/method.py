@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.data.stream import Task
+from randpath.engines.device import lacks_bfloat16
 from randpath.engines.serial import Engine, Part, Serial, Tick
-from randpath.errors import DataError, UsageError
+from randpath.errors import DataError, DeviceMissing
 from randpath.learning.memory import Budget
 from randpath.learning.train import Training, predict
 from randpath.network.backbones import Backbone
@@ -48,11 +49,8 @@ class Setting:
     auxiliary: Dataset | None = None  # unlabelled images of no class of the stream, for methods that need such (DMC)
 
     def __post_init__(self) -> None:
-        if self.training.mixed and self.device.startswith("cpu"):
-            raise UsageError(
-                "training.mixed is for GPUs: on CPUs it is slower, and not every CPU has bfloat16",
-                next="--set training.mixed=false, or --device cuda",
-            )
+        if self.training.mixed and self.device.startswith("cpu") and (reason := lacks_bfloat16()):
+            raise DeviceMissing(f"training.mixed: {reason}", next="--set training.mixed=false")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Training:
     # Cheaper steps at nearly the same accuracy.
     small_side: Annotated[int | None, at_least(1), "the side to which pictures are shrunk at first"] = None
     small_share: Annotated[float, between(0, 1), "of the epochs, on shrunk pictures"] = 0.75
-    mixed: Annotated[bool, "bfloat16 where it is safe, in the steps of training; on GPUs alone"] = False
+    mixed: Annotated[bool, "bfloat16 where it is safe, in the steps of training; not every CPU has it"] = False
     deterministic: Annotated[bool, "slower kernels that give the same bits each time, on GPUs"] = False
     save_seconds: Annotated[float, at_least(0), "how often an unfinished fit is saved, at an epoch's end"] = 30.0
 

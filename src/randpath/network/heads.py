@@ -34,8 +34,10 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:  # (b, D) -> (b, classes so far)
         if self.kind == "linear":
-            return F.linear(features, self.weight, self.bias)
-        return self.scale * F.linear(F.normalize(features), F.normalize(self.weight))
+            q = F.linear(features, self.weight, self.bias)
+        else:
+            q = self.scale * F.linear(F.normalize(features), F.normalize(self.weight))
+        return q.to(self.weight.dtype)  # half precision ends here: the losses are computed in full
 
     def grow(self, num_classes: int) -> None:
         """Rows for the classes up to `num_classes`; the old rows keep their bytes."""
