@@ -17,7 +17,7 @@ def anchored(mix: Mix) -> Anchored:
     path = nn.Linear(2, 2).double()
     nn.init.eye_(path.weight)
     nn.init.zeros_(path.bias)
-    return Anchored(path, with_items(None, VECTORS), (0.5,), (0.25,), mix)
+    return Anchored(path, with_items(None, VECTORS, 1.0), (0.5,), (0.25,), mix, 1.0)
 
 
 def test_it_sees_unit_vectors_of_what_was_normalised():
@@ -26,9 +26,18 @@ def test_it_sees_unit_vectors_of_what_was_normalised():
     torch.testing.assert_close(anchored(Mix()).features(x), torch.tensor([[0.0, 1.0], [0.8, 0.6]], dtype=torch.float64))
 
 
+def test_sums_and_answers_are_of_the_same_power_of_the_features():
+    items = Arrays(np.array([[4.0, -9.0], [1.0, 0.0]], np.float32), np.array([0, 1]))
+    sums = with_items(None, items, 0.5)
+    torch.testing.assert_close(sums.totals[0], torch.tensor([2.0, -3.0]).double() / 13**0.5)
+    net = Anchored(torch.nn.Identity(), sums, (1.0, 1.0), (2.0, 2.0), Mix(), 0.5)
+    raw = torch.tensor([[4.0, -9.0]]).double()
+    torch.testing.assert_close(net.features((raw - 1) / 2)[0], sums.totals[0])
+
+
 def test_the_answer_is_a_mix_of_two_log_softmaxes():
     x = torch.tensor([[-2.0, 2.0], [14.0, 10.0]], dtype=torch.float64)
-    sums = with_items(None, VECTORS)
+    sums = with_items(None, VECTORS, 1.0)
     W, b = lda(sums, shrinkage(sums))
     q_lda = torch.tensor([[0.0, 1.0], [0.8, 0.6]], dtype=torch.float64) @ W.T + b
     torch.testing.assert_close(anchored(Mix())(x), F.log_softmax(q_lda, dim=1))
@@ -40,7 +49,7 @@ def test_the_answer_is_a_mix_of_two_log_softmaxes():
 
 def test_pictures_are_added_up_channel_by_channel_as_the_network_sees_them():
     pixels = np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3)
-    totals = with_items(None, Arrays(pixels, np.array([0]))).totals[0]
+    totals = with_items(None, Arrays(pixels, np.array([0])), 1.0).totals[0]
     channels_first = np.array([0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11], float)
     assert totals.tolist() == pytest.approx(channels_first / np.linalg.norm(channels_first))
 

@@ -180,9 +180,9 @@ def test_mixed_precision_is_torchs_and_refused_on_a_cpu_that_lacks_it(monkeypatc
     assert replace(setting(), training=Training(mixed=True)).training.mixed
     asked = []
     monkeypatch.setattr(torch, "autocast", lambda *how: asked.append(how))
-    train._precision(Training(mixed=True), torch.device("cuda"))
+    train.precision(Training(mixed=True), torch.device("cuda"))
     assert asked == [("cuda", torch.bfloat16)]
-    with train._precision(Training(), torch.device("cuda")):
+    with train.precision(Training(), torch.device("cuda")):
         assert len(asked) == 1
 
 

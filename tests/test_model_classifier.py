@@ -1,6 +1,8 @@
 """PathClassifier: what it takes, what it promises from call to call, and that a stored model goes on exactly."""
 
 import hashlib
+import json
+from dataclasses import asdict
 from pathlib import Path as Directory
 
 import numpy as np
@@ -8,13 +10,16 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
+from randpath.data.dataset import Arrays
 from randpath.data.stream import Task
 from randpath.engines.serial import Serial
-from randpath.errors import DataError, DeviceMissing, Stopped
+from randpath.errors import Damaged, DataError, DeviceMissing, Stopped
 from randpath.learning.method import Work
 from randpath.methods.rps import RPS
 from randpath.model import versions
 from randpath.model.classifier import PathClassifier
+from randpath.model.sizing import plan_for
+from randpath.model.stored import LATER, plan_from
 from randpath.network.fold import fold
 from tests.checks import digest, pictures, setting, task
 
@@ -219,6 +224,22 @@ def test_a_larger_budget_may_be_given_later():
     assert len(model._model.method.memory) == 20
     model.set_params(budget=60).partial_fit(*of(2))
     assert 20 < len(model._model.method.memory) <= 60
+
+
+def test_a_new_model_of_pictures_has_the_network_of_tuned_and_one_of_an_older_release_keeps_its_own(tmp_path):
+    grey = Arrays(np.zeros((4, 28, 28, 1), np.uint8), np.array([0, 0, 1, 1]))
+    new, tiny = plan_for(grey), plan_for(Arrays(np.zeros((4, 8, 8, 1), np.uint8), grey.labels))
+    assert (new.backbone, new.attention, new.stem, new.activation) == ("compact", "none", "whiten", "gelu")
+    assert (tiny.backbone, tiny.attention, tiny.stem, tiny.activation) == ("mlp", "peak", "learned", "relu")
+    assert plan_for(grey, stem="learned").stem == "learned"
+    start = plan_for(Arrays(np.ones((4, 5), np.float32), grey.labels), start="0" * 64, start_name="lite0")
+    assert (start.power, new.power) == (0.7, 1.0)
+    document = json.loads(json.dumps(asdict(new)))
+    assert plan_from(document) == new
+    older = plan_from({key: value for key, value in document.items() if key not in LATER})
+    assert (older.attention, older.stem, older.activation, older.power) == ("peak", "learned", "relu", 1.0)
+    with pytest.raises(Damaged, match="stem"):
+        plan_from(document | {"stem": "magic"})
 
 
 def test_a_missing_device_is_named():

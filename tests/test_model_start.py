@@ -319,9 +319,9 @@ def test_export_is_start_and_path_network_in_one_file(tmp_path: Path, network: P
 def test_the_closed_form_by_hand() -> None:
     """Unit vectors (1, 0), (0, 1): at equal spread, the nearer mean wins; the length of a vector does not count."""
     x = np.array([[3, 0.1], [5, -0.1], [0.1, 2], [-0.1, 7]], np.float32)
-    sums = with_items(None, Arrays(x, np.array([0, 0, 1, 1])))
+    sums = with_items(None, Arrays(x, np.array([0, 0, 1, 1])), 1.0)
     assert sums.counts.tolist() == [2, 2] and sums.gram.trace() == pytest.approx(4)  # four vectors of length 1
-    net = Anchored(torch.nn.Linear(2, 2).double(), sums, (1.0, 1.0), (2.0, 2.0), Mix())
+    net = Anchored(torch.nn.Linear(2, 2).double(), sums, (1.0, 1.0), (2.0, 2.0), Mix(), 1.0)
     raw = torch.tensor([[100.0, 1.0], [0.0, 0.01]], dtype=torch.float64)
     assert net((raw - 1) / 2).argmax(dim=1).tolist() == [0, 1]
 

@@ -22,6 +22,7 @@ from randpath.learning.train import Training
 from randpath.methods import METHODS
 from randpath.network.backbones import Backbone
 from randpath.network.columns import Columns
+from randpath.network.fold import fold
 from randpath.network.seeded import seeded
 from randpath.network.vae import VAE, Decoder, negative_elbo
 from tests.checks import pictures, setting, task, tasks
@@ -337,6 +338,17 @@ def test_replayed_pictures_keep_an_old_task_alive(name):
     test = pictures(range(2), seed=1)
     q = method.inference()(s.augment.plain(torch.from_numpy(test.items)))
     assert (q.argmax(1).numpy() == test.labels).mean() > 0.7
+
+
+def test_rtf_takes_pixels_where_others_take_normalised_pictures():
+    method = METHODS["rtf"](setting(0))
+    method.learn(tasks(method)[0], Work())
+    x = method.setting.augment.plain(torch.from_numpy(pictures(range(2)).items))
+    answer, bare = method.inference(), fold(method.net, method.path)
+    x01 = torch.from_numpy(pictures(range(2)).items).movedim(-1, 1) / 255
+    torch.testing.assert_close(answer(x), bare(x01))
+    torch.testing.assert_close(answer.features(x), bare.features(x01))
+    assert not torch.allclose(answer(x), bare(x), atol=1e-3)
 
 
 def test_a_method_that_cannot_work_says_so_before_it_starts():

@@ -1,7 +1,7 @@
 """Between the network's input and the pixels that a generator makes."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from randpath.data.augment import Augment
 from randpath.engines.device import moved
@@ -23,6 +23,22 @@ def normalised(x: Tensor, augment: Augment) -> Tensor:
     """
     mean, std = (moved(torch.tensor(v), x.device)[:, None, None] for v in (augment.mean, augment.std))
     return (x - mean) / std
+
+
+class OnPixels(nn.Module):
+    """A network that was trained on pixels in 0..1, for normalised batches as all methods are asked by."""
+
+    def __init__(self, net: nn.Module, augment: Augment):
+        super().__init__()
+        self.net, self.augment = net, augment
+
+    def features(self, x: Tensor) -> Tensor:  # (b, D)
+        found: Tensor = self.net.features(pixels(x, self.augment))  # type: ignore[operator]
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, classes)
+        q: Tensor = self.net(pixels(x, self.augment))
+        return q
 
 
 def require_small_pictures(method: str, shape: tuple[int, ...]) -> None:

@@ -145,7 +145,7 @@ def fit(
             x = augment.train(moved(x, device), rng(*key, "augment", run.epoch, run.step))
             if training.small_side and run.epoch < round(training.small_share * training.epochs):
                 x = F.interpolate(x, size=training.small_side, mode="bilinear", antialias=True)
-            with _precision(training, device):
+            with precision(training, device):
                 terms = loss(x, moved(y, device), step)
             total = torch.stack([weight * value for weight, value in terms.values()]).sum()
             run.optimizer.zero_grad(set_to_none=True)
@@ -169,7 +169,7 @@ def fit(
     return run.log
 
 
-def _precision(training: Training, device: torch.device) -> AbstractContextManager[object]:
+def precision(training: Training, device: torch.device) -> AbstractContextManager[object]:
     """Torch's mixed precision if it is asked for; bfloat16 needs no scaling of the loss."""
     return torch.autocast(device.type, torch.bfloat16) if training.mixed else nullcontext()
 

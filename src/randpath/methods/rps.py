@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task
 from randpath.keyed import rng
-from randpath.learning.anchor import Anchored, Mix, mixed, with_items
+from randpath.learning.anchor import POWER, Anchored, Mix, mixed, with_items
 from randpath.learning.closed import Sums
 from randpath.learning.compression import compressed, num_paths
 from randpath.learning.memory import Memory, pictures
@@ -311,6 +311,8 @@ class AnchoredRPS(RPS):
     It is what `randpath learn` does behind a pretrained start.
     """
 
+    power: Annotated[float, above(0), "of the features, before they are scaled to unit length"] = POWER
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.sums = Sums.nothing(math.prod(self.setting.backbone.shape))
@@ -319,14 +321,14 @@ class AnchoredRPS(RPS):
     def learn(self, task: Task, work: Work) -> Learned:
         held = self._val(task)
         learned = super().learn(task, work)
-        self.sums, self.mix = with_items(self.sums, task.train), Mix()
+        self.sums, self.mix = with_items(self.sums, task.train, self.power), Mix()
         if len(held):
             self.mix, _ = mixed(self._anchored().double(), held, self.setting.augment, self.setting.device)
         return learned
 
     def _anchored(self) -> Anchored:
         augment = self.setting.augment
-        return Anchored(super().inference(), self.sums, augment.mean, augment.std, self.mix)
+        return Anchored(super().inference(), self.sums, augment.mean, augment.std, self.mix, self.power)
 
     def inference(self) -> nn.Module:
         return self._anchored().double()

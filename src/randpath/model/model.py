@@ -99,7 +99,7 @@ class Model:
             self.method, self.teacher, self.names = method, teacher, lesson.names
             held = [part for part in (old, lesson.val) if part is not None and len(part)]
             if self.plan.start is not None:
-                self.sums = with_items(self.sums, lesson.train)
+                self.sums = with_items(self.sums, lesson.train, self.plan.power)
             self._fold_for_answers()
             closed = self._mixed(held)
             report = self._report(lesson, learned) | self._measured(held, was, len(self.names) - len(lesson.added))
@@ -230,9 +230,8 @@ class Model:
         """Fold the inference path. Vectors are answered in float64: there the batch size does not show."""
         self.inference = self.method.inference().to(self.device)
         if self.sums is not None:
-            self.inference = Anchored(self.inference, self.sums, self.plan.mean, self.plan.std, self.mix).to(
-                self.device
-            )
+            plan, net = self.plan, self.inference
+            self.inference = Anchored(net, self.sums, plan.mean, plan.std, self.mix, plan.power).to(self.device)
         if len(self.plan.shape) == 1:
             self.inference.double()
 

@@ -11,11 +11,13 @@ import torch
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.errors import UsageError
+from randpath.learning.anchor import POWER
 from randpath.learning.memory import Budget, Size
 from randpath.learning.method import Setting
 from randpath.learning.train import Training
 from randpath.methods.rps import RPS
-from randpath.network.backbones import BACKBONES, Backbone
+from randpath.network.backbones import BACKBONES, Activation, Backbone, Stem
+from randpath.network.layers import Attention
 from randpath.settings import above, between, check, each, parse_size, that_is
 
 STEPS = 600  # that a call trains for, unless there are few or many pictures
@@ -54,6 +56,11 @@ class Plan:
     threads: Annotated[int, between(1, 256), "change the last bits, so they belong to the model"] = 1
     start: Annotated[str | None, SHA256, "of the file that turns pictures into the vectors; null: none"] = None
     start_name: Annotated[str | None, "how it can be had again"] = None
+    # As release 0.1 had them, for models of it; `plan_for` says what a new model gets.
+    attention: Annotated[Attention, "of the last layer"] = "peak"
+    stem: Annotated[Stem, "the first layer"] = "learned"
+    activation: Annotated[Activation, "in the modules and after each layer"] = "relu"
+    power: Annotated[float, between(0.1, 1), "of a start's features, before they are scaled to unit length"] = 1.0
 
     def __post_init__(self) -> None:
         """What could not be read again is refused, before anything is trained; a stored plan is checked here too."""
@@ -104,7 +111,7 @@ class Plan:
         return Training(epochs=epochs, batch=batch, optimizer="adamw", lr=2e-3, weight_decay=0.01, schedule="one_cycle")
 
     def spec(self) -> Backbone:
-        return Backbone(self.backbone, self.shape, self.modules, "peak", self.width)
+        return Backbone(self.backbone, self.shape, self.modules, self.attention, self.width, self.stem, self.activation)
 
     def method(self, device: str) -> RPS:
         """Adaptive RPS-Net, untrained."""
@@ -145,8 +152,10 @@ def plan_for(data: Dataset, **choices: Any) -> Plan:
         sized["mean"], sized["std"] = _moments(data)
     plan: dict[str, Any] = sized | {key: plain(value) for key, value in choices.items() if value is not None}
     if plan.get("start") is not None:
-        plan.setdefault("width", START_WIDTH)
+        plan = {"width": START_WIDTH, "power": POWER} | plan
     plan.setdefault("width", {"mlp": 200 if math.prod(shape) <= 256 else 400, "compact": 32}.get(plan["backbone"], 64))
+    if plan["backbone"] == "compact":  # more for the same steps than the paper's (docs/log.md)
+        plan = {"attention": "none", "stem": "whiten", "activation": "gelu"} | plan
     return Plan(**plan)
 
 

@@ -79,9 +79,13 @@ def decode_label(document: Any) -> Label:
     return clean_label(names.shown(names.normal(document)) if isinstance(document, str) else document)
 
 
+LATER = ("start", "start_name", "attention", "stem", "activation", "power")  # not in plans of older releases
+
+
 def plan_from(document: Mapping[str, Any]) -> Plan:
     """The plan, if it is one that we could have written: nothing may be built from another."""
-    document = {"start": None, "start_name": None, **document}  # older releases knew of no start
+    older = {f.name: f.default for f in fields(Plan) if f.name in LATER}
+    document = {**older, **document}
     if {f.name for f in fields(Plan)} != set(document):
         raise Damaged("the plan in model.json has other entries than ours")
     try:
