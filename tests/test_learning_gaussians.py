@@ -48,26 +48,38 @@ def test_distances_are_the_closed_form_but_for_what_all_classes_share():
 def test_a_vector_is_left_out_as_if_it_had_never_been_summed(n):
     f, y = blobs(n)
     e = shrinkage(summed(f, y))
-    found = Gaussians(summed(f, y), e).left_out(f, y).numpy()
+    cos, r = (found.numpy() for found in Gaussians(summed(f, y), e).left_out(f, y))
     for i in range(0, n, max(1, n // 5)):
         others = torch.arange(n) != i
-        wanted = Gaussians(summed(f[others], y[others]), e).distances(f[i : i + 1].numpy())[0]
-        np.testing.assert_allclose(found[i], wanted, rtol=0.1 if n == 12 else 0.03, atol=1.5 if n == 12 else 0.3)
+        wanted = Gaussians(summed(f[others], y[others]), e).looks(np.zeros(0), f[i : i + 1].numpy())
+        np.testing.assert_allclose(r[i], wanted[1][0], rtol=0.1 if n == 12 else 0.03, atol=1.5 if n == 12 else 0.3)
+        np.testing.assert_allclose(cos[i], wanted[0][0], atol=0.03 if n == 12 else 0.003)
+
+
+def test_directions_by_hand():
+    """Two classes on one axis of a plane: S_0 is diagonal, and what lies beside both has no direction in common."""
+    f = torch.tensor([[3.0, 1.0], [1.0, -1.0], [-3.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
+    known = Gaussians(summed(f, torch.tensor([0, 0, 1, 1])), 0.0)
+    cos, _ = known.looks(np.zeros(0), np.array([[5.0, 0.0], [0.0, 7.0], [5**0.5, 1.0]]))
+    # S_0 = diag(20 / 3, 4 / 3): of the last one the squares 5 / (20 / 3) and 1 / (4 / 3) are equal
+    np.testing.assert_allclose(cos, [[1, -1], [0, 0], [0.5**0.5, -(0.5**0.5)]], atol=1e-9)
 
 
 def test_what_was_learned_by_heart_is_not_known_when_it_is_left_out():
     f, y = blobs(80, apart=0.0, d=100)  # labels that nothing tells
     known = Gaussians(summed(f, y), shrinkage(summed(f, y)))
     assert np.mean(known.distances(f.numpy()).argmin(axis=1) == y.numpy()) > 0.9
-    assert np.mean(known.left_out(f, y).numpy().argmin(axis=1) == y.numpy()) < 0.4
+    assert np.mean(known.left_out(f, y)[1].numpy().argmin(axis=1) == y.numpy()) < 0.4
 
 
 def test_the_only_vector_of_a_class_is_far_from_it():
     f, y = blobs(9, classes=3)
     y = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 2])
-    found = Gaussians(summed(f, y), 0.5).left_out(f, y)
+    cos, found = Gaussians(summed(f, y), 0.5).left_out(f, y)
     assert torch.isinf(found[8, 2])
+    assert cos[8, 2] == -1
     assert torch.isfinite(found[:8]).all()
+    assert cos.abs().max() <= 1
 
 
 def test_strangers_are_farther_than_the_known():
@@ -114,6 +126,19 @@ def test_distances_that_earlier_code_stored_with_a_start_are_read():
     known = {"centres": torch.zeros(6, 24), "scale": torch.ones(24)}
     old = Model.restore(Saved({**state.tensors, "known": known}, {"model": json.loads(json.dumps(document))}))
     assert old.novelty is not None and isinstance(old.novelty.gauge, Nearest)
+
+
+def test_a_limit_of_earlier_code_is_not_taken_for_another_measure():
+    model = taught()
+    state, document = model.state()
+    document = json.loads(json.dumps(document))
+    document["novelty"]["by_odds"] = document["novelty"].pop("by_likeness")
+    old = Model.restore(Saved({**state.tensors}, {"model": document}))
+    assert old.novelty is None  # by confidence alone, until it learns again
+    assert old.threshold == model.threshold
+    known = {"centres": torch.zeros(6, 24), "scale": torch.ones(24)}
+    older = Model.restore(Saved({**state.tensors, "known": known}, {"model": document}))
+    assert older.novelty is not None and older.novelty.by_likeness == document["novelty"]["by_odds"]
 
 
 def test_forgetting_and_merging_calibrate_anew():

@@ -124,16 +124,17 @@ def mixed(anchored: Anchored, data: Dataset, augment: Augment, device: str) -> t
 
 def left_out(
     anchored: Anchored, gaussians: Gaussians, stored: Mapping[int, Dataset], augment: Augment, device: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of vectors that are in the sums: the closed form's answer, the distances (learning/gaussians.py) and the labels,
-    each as if the vector had not been learned; without those that are the only one of their class."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of vectors that are in the sums: the closed form's answer, what tells of strangers (learning/gaussians.py) and
+    the labels, each as if the vector had not been learned; without those that are the only one of their class."""
     others = {c: data for c, data in stored.items() if gaussians.sums.counts[c] > 1}
     if not others:
-        return np.zeros((0, len(gaussians.mu))), np.zeros((0, len(gaussians.mu))), np.zeros(0, np.int64)
+        nothing = np.zeros((0, len(gaussians.mu)))
+        return nothing, nothing, nothing, np.zeros(0, np.int64)
     data = some_of_each(others, LEFT_OUT)
     f = predict(lambda x: anchored.features(x.double()), data, augment, device)
-    r = gaussians.left_out(f, torch.from_numpy(data.labels)).numpy()
-    return log_softmax(-r / 2 / anchored.mix.t_lda, axis=1), r, data.labels
+    cos, r = (found.numpy() for found in gaussians.left_out(f, torch.from_numpy(data.labels)))
+    return log_softmax(-r / 2 / anchored.mix.t_lda, axis=1), cos, r, data.labels
 
 
 def relabelled(sums: Sums, labels: list[int]) -> Sums:

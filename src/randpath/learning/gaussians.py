@@ -3,8 +3,11 @@
     r_c(x) = (x - mu_c)^T S^-1 (x - mu_c) - (x - mu_0)^T S_0^-1 (x - mu_0)
 
 (relative Mahalanobis distance, Ren et al., 2021): S the shrunk covariance about the class means, mu_0 and S_0 those of
-all vectors, shrunk likewise. -r_c / 2 is the closed form's q_c but for what all classes share. A vector that is in the
-sums can be left out of them without solving anew (Sherman and Morrison).
+all vectors, shrunk likewise. -r_c / 2 is the closed form's q_c but for what all classes share. And in which direction:
+
+    cos_c(x) = <x - mu_0, mu_c - mu_0> / (|x - mu_0| |mu_c - mu_0|),   <a, b> = a^T S_0^-1 b.
+
+A vector that is in the sums can be left out of them without solving anew (Sherman and Morrison).
 """
 
 from dataclasses import dataclass
@@ -47,27 +50,33 @@ class Gaussians:
         total = (self.sums.gram - n * torch.outer(self.mu_0, self.mu_0)) / max(1.0, n - 1)
         return _inverse(shrunk(total, self.shrinkage))
 
+    def looks(self, q: np.ndarray, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """cos and r of vectors that are not in the sums, (n, C) each; what a network answers does not count."""
+        g, m = torch.from_numpy(f) - self.mu_0, self.mu - self.mu_0
+        seen = g @ self.inverse_0
+        square = (seen * g).sum(dim=1)[:, None]
+        lengths = square * ((m @ self.inverse_0) * m).sum(dim=1)
+        cos = (seen @ m.T) / lengths.clamp(min=1e-12).sqrt()
+        return cos.numpy(), (self._squares(torch.from_numpy(f)) - square).numpy()
+
     def distances(self, f: np.ndarray) -> np.ndarray:
         """r of vectors that are not in the sums, (n, C)."""
-        x = torch.from_numpy(f)
-        g = x - self.mu_0
-        found: np.ndarray = (self._squares(x) - ((g @ self.inverse_0) * g).sum(dim=1)[:, None]).numpy()
-        return found
+        return self.looks(np.zeros(0), f)[1]
 
     def _squares(self, f: Tensor) -> Tensor:
         """(x - mu_c)^T S^-1 (x - mu_c), (n, C)."""
         seen, means = f @ self.inverse, self.mu @ self.inverse
         return (seen * f).sum(dim=1)[:, None] - 2 * seen @ self.mu.T + (means * self.mu).sum(dim=1)
 
-    def left_out(self, f: Tensor, labels: Tensor) -> Tensor:
-        """r of vectors that are in the sums, each as if it were not; infinitely far from a class that had no other.
+    def left_out(self, f: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and r of vectors that are in the sums, each as if it were not; unlike a class that had no other.
 
         With u = x - mu_c, n of its class, N of C classes, e the shrinkage, without x:
         mu_c' = mu_c - u / (n - 1) and Sigma' = ((N - C) Sigma - n / (n - 1) u u^T) / (N - C - 1).
         """
         counts = self.sums.counts
         n, N, C = counts[labels], float(counts.sum()), len(counts)
-        own, u, g = torch.arange(len(f)), f - self.mu[labels], f - self.mu_0
+        own, u = torch.arange(len(f)), f - self.mu[labels]
         grown = n / (n - 1).clamp(min=1)  # u' = x - mu_c' = n / (n - 1) u
         left = max(1.0, N - C - 1)
         a, b = self._downdate((N - C) / left, grown / left)
@@ -78,13 +87,32 @@ class Gaussians:
         squares[own, labels] *= grown**2
         cross[own, labels] *= grown
         squares = (squares + k[:, None] * cross.square()) / a
-        left = max(1.0, N - 2)
-        a, b = self._downdate((N - 1) / left, torch.full_like(n, N / max(1.0, N - 1) / left))
-        square = ((g @ self.inverse_0) * g).sum(dim=1)
-        square = square + (b / a) * square.square() / (1 - (b / a) * square).clamp(min=1e-6)
-        found = squares - (square * (N / max(1.0, N - 1)) ** 2 / a)[:, None]
+        cos, square = self._left_out_of_all(f, labels, u)
+        found = squares - square[:, None]
         found[own, labels] = torch.where(n > 1, found[own, labels], torch.inf)
-        return found
+        cos[own, labels] = torch.where(n > 1, cos[own, labels], -1.0)
+        return cos, found
+
+    def _left_out_of_all(self, f: Tensor, labels: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """cos_j and (x - mu_0)^T S_0^-1 (x - mu_0) without x.
+
+        With g = x - mu_0: mu_0' = mu_0 - g / (N - 1), so that x - mu_0' = N / (N - 1) g, and mu_j' - mu_0' is
+        v_j = mu_j - mu_0 + g / (N - 1), less u / (n - 1) for its own class; S_0' = a S_0 - b g g^T.
+        """
+        counts, own, g, m = self.sums.counts, torch.arange(len(f)), f - self.mu_0, self.mu - self.mu_0
+        N, less = float(counts.sum()), u / (counts[labels] - 1).clamp(min=1)[:, None]
+        rest = max(1.0, N - 1)
+        a, b = self._downdate((N - 1) / max(1.0, N - 2), torch.full_like(g[:, 0], N / rest / max(1.0, N - 2)))
+        h, away = g @ self.inverse_0, less @ self.inverse_0
+        s = (h * g).sum(dim=1)
+        k = (b / a) / (1 - (b / a) * s).clamp(min=1e-6)
+        gv = h @ m.T + (s / rest)[:, None]  # g^T S_0^-1 v_j
+        vv = ((m @ self.inverse_0) * m).sum(dim=1) + 2 / rest * h @ m.T + (s / rest**2)[:, None]  # v_j^T S_0^-1 v_j
+        vv[own, labels] += (away * less).sum(dim=1) - 2 * (away * (m[labels] + g / rest)).sum(dim=1)
+        gv[own, labels] -= (away * g).sum(dim=1)
+        lengths = (s + k * s.square())[:, None] * (vv + k[:, None] * gv.square())
+        cos = (1 + k * s)[:, None] * gv / lengths.clamp(min=1e-12).sqrt()
+        return cos, (s + k * s.square()) * (N / rest) ** 2 / a
 
     def _downdate(self, times: float, minus: Tensor) -> tuple[float, Tensor]:
         """a and b of S' = a S - b u u^T where Sigma' = times Sigma - minus u u^T; the sphere is taken to grow too."""

@@ -14,7 +14,7 @@ KNOWN_KEPT = 0.95  # of the held-out pictures of known classes are not called un
 MOST_ALARMS = 0.10  # of them may be, where that finds more of the classes that were left out
 PRIOR = 0.5  # log T is about 0, give or take this much, as long as nothing was held out
 WEIGHTS = (0.5, 1.0, 2.0, 0.25, 4.0, 0.0)  # of the distance against the confidence; the others need evidence
-RELATIVE_WEIGHTS = (1.0, 0.5, 2.0, 0.25, 4.0, 0.0)  # likewise, of a relative distance, which tells more
+RELATIVE_WEIGHTS = (0.5, 1.0, 2.0, 0.25, 4.0, 0.0)  # likewise, of a relative distance against the direction
 FEW = 30  # held-out pictures: below this the calibration error is measured leaving out one at a time
 BINS = 15
 POWERS = (20.0, 12.0, 8.0, 6.0, 4.0, 3.0, 2.0)  # by which the odds may fall more slowly than the softmax has it
@@ -160,36 +160,44 @@ class Nearest:
         square = np.square(scaled).sum(1)[:, None] - 2 * scaled @ centres.T + np.square(centres).sum(1)
         return np.asarray(0.5 * np.log(np.maximum(square, 1e-12)))
 
+    def looks(self, q: np.ndarray, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What tells of strangers: the network's answer, and the distances."""
+        return q, self.distances(f)
+
 
 @dataclass(frozen=True)
 class Novelty:
     """How unlike all that is known a picture is:
 
-        u = by_odds log((1 - p) / p) + by_distance (distance of its features to the nearest class);
+        u = by_likeness (its unlikeness) + by_distance (distance of its features to the nearest class);
 
-    unknown where u > limit. Behind a start the odds are those of an endless temperature, mean q - max q, and so tell
-    how far the best name is ahead of all others, not only of the second.
+    unknown where u > limit. The unlikeness is log((1 - p) / p) by the network's answer; behind a start, -cos to the
+    class in whose direction its features lie (learning/gaussians.py).
     """
 
     gauge: Nearest | Gaussians  # the latter of a model with a start
     temperature: float
-    by_odds: float = 1.0
+    by_likeness: float = 1.0
     by_distance: float = 0.0
     limit: float = np.inf
     false_alarms: float = 1.0  # the share of pictures of known classes that will be called unknown, as expected
     found: float | None = None  # the share of pictures of classes left out that were called unknown
 
-    def terms(self, q: np.ndarray, distances: np.ndarray, left_out: int | None = None) -> np.ndarray:
-        """The odds and the distance, (2, n), as if the class `left_out` had never been learned."""
-        known = [c for c in range(q.shape[1]) if c != left_out]
-        z = np.sort(q[:, known] / self.temperature, axis=1)
-        above = np.mean if isinstance(self.gauge, Gaussians) else logsumexp
-        odds = above(z[:, :-1], axis=1) - z[:, -1] if len(known) > 1 else np.zeros(len(q))
-        return np.array([odds, distances[:, known].min(axis=1)])
+    def terms(self, likeness: np.ndarray, distances: np.ndarray, left_out: int | None = None) -> np.ndarray:
+        """Unlikeness and distance, (2, n), of what `gauge.looks` says, as if `left_out` had never been learned."""
+        known = [c for c in range(likeness.shape[1]) if c != left_out]
+        z = np.sort(likeness[:, known], axis=1)
+        if isinstance(self.gauge, Gaussians):
+            unlike = -z[:, -1]
+        elif len(known) > 1:
+            unlike = logsumexp(z[:, :-1] / self.temperature, axis=1) - z[:, -1] / self.temperature
+        else:
+            unlike = np.zeros(len(z))
+        return np.array([unlike, distances[:, known].min(axis=1)])
 
     def score(self, q: np.ndarray, f: np.ndarray) -> np.ndarray:
         """u of every item, from its q and its features."""
-        return np.asarray((self.by_odds, self.by_distance) @ self.terms(q, self.gauge.distances(f)))
+        return np.asarray((self.by_likeness, self.by_distance) @ self.terms(*self.gauge.looks(q, f)))
 
 
 def spread(f: np.ndarray, labels: np.ndarray, num_classes: int) -> Nearest:
@@ -203,26 +211,26 @@ def spread(f: np.ndarray, labels: np.ndarray, num_classes: int) -> Nearest:
     return Nearest(*(x.astype(np.float32).astype(np.float64) for x in (centres, deviation)))
 
 
-def fit_novelty(known: Novelty, q: np.ndarray, distances: np.ndarray, labels: np.ndarray) -> Novelty:
+def fit_novelty(known: Novelty, likeness: np.ndarray, distances: np.ndarray, labels: np.ndarray) -> Novelty:
     """Weights and limit from held-out pictures: those of known classes, and the same with their class left out.
 
     The network has seen the classes that are left out here: what it has never seen is harder to find than `found` says.
     """
-    terms = known.terms(q, distances)
+    terms = known.terms(likeness, distances)
     deviation = np.where(terms.std(axis=1) > 1e-9, terms.std(axis=1), 1.0)
     strange = np.zeros(terms.shape)
     for c in np.unique(labels).tolist():
-        strange[:, labels == c] = known.terms(q[labels == c], distances[labels == c], c)
-    can_leave_out = q.shape[1] > 2
+        strange[:, labels == c] = known.terms(likeness[labels == c], distances[labels == c], c)
+    can_leave_out = likeness.shape[1] > 2
     weights = RELATIVE_WEIGHTS if isinstance(known.gauge, Gaussians) else WEIGHTS
     pairs = [(float(1 / deviation[0]), float(weight / deviation[1])) for weight in weights]
     auroc = [_auroc(pair @ terms, pair @ strange) for pair in pairs[: len(pairs) if can_leave_out else 1]]
     error = 0.5 / np.sqrt(len(labels))  # about the standard error of an AUROC of so many
-    by_odds, by_distance = pairs[int(np.argmax(auroc)) if max(auroc) > auroc[0] + error else 0]
-    u, v = (by_odds, by_distance) @ terms, (by_odds, by_distance) @ strange
+    by_likeness, by_distance = pairs[int(np.argmax(auroc)) if max(auroc) > auroc[0] + error else 0]
+    u, v = (by_likeness, by_distance) @ terms, (by_likeness, by_distance) @ strange
     limit, false_alarms = _limit(u, v if can_leave_out else None, class_weights(labels))
     found = float(np.mean(v > limit)) if can_leave_out else None
-    return Novelty(known.gauge, known.temperature, by_odds, by_distance, limit, false_alarms, found)
+    return Novelty(known.gauge, known.temperature, by_likeness, by_distance, limit, false_alarms, found)
 
 
 def _limit(u: np.ndarray, v: np.ndarray | None, weights: np.ndarray) -> tuple[float, float]:

@@ -192,17 +192,18 @@ class Model:
         self.temperature, self.threshold, self.novelty, self.doubt, self.power = 1.0, 0.0, None, 0.5, None
         gauge, nothing = self._gauge(), np.zeros((0, len(self.names)))
         own, f, labels = (*self.seen(Joined(held)), Joined(held).labels) if held else (nothing, None, np.zeros(0, int))
-        q, y, distances = own, labels, nothing if gauge is None or f is None else gauge.distances(f)
+        likeness, distances = (nothing, nothing) if gauge is None or f is None else gauge.looks(own, f)
+        q, y = own, labels
         if isinstance(gauge, Gaussians) and isinstance(self.inference, Anchored) and not self.mix.share:
             more = left_out(self.inference, gauge, self.method.memory.train, self.plan.augment(), self.device)
-            q, distances, y = (np.concatenate(pair) for pair in zip((q, distances, y), more))
+            q, likeness, distances, y = (np.concatenate(pair) for pair in zip((q, likeness, distances, y), more))
         if not len(y):
             return own, labels, None
         self.doubt = calibration.doubt(len(y))
         self.temperature, self.power = calibration.fit(q, y)
         self.threshold = calibration.choose_threshold(self._calibrated(q), y)
         if gauge is not None:
-            self.novelty = calibration.fit_novelty(Novelty(gauge, self.temperature), q, distances, y)
+            self.novelty = calibration.fit_novelty(Novelty(gauge, self.temperature), likeness, distances, y)
         return own, labels, calibration.held_out_error(q, y)
 
     def _gauge(self) -> Nearest | Gaussians | None:

@@ -20,7 +20,7 @@ from randpath.network.path import Path
 from randpath.storage.checkpoint import Saved
 
 FORMAT = 1  # of model.json; an unknown one is refused
-NUMBERS = ("by_odds", "by_distance", "limit", "false_alarms", "found")  # of a Novelty, in model.json
+NUMBERS = ("by_likeness", "by_distance", "limit", "false_alarms", "found")  # of a Novelty, in model.json
 NUMBER = (int, float, type(None))
 REPORTED: dict[str, tuple[type, ...]] = {  # by one call of learn, in the history
     "k": (int,), "again": (int,), "classes_added": (list,), "path": (list,), "saturation": NUMBER,
@@ -151,6 +151,10 @@ def novelty_from(
     if document is None:
         return None
     by_sums = sums is not None and "known" not in saved.tensors  # earlier code stored other distances with a start
+    if "by_odds" in document:  # the name before there were two kinds of likeness
+        if by_sums:  # of the answer, and no limit fits another: by confidence alone, until it learns again
+            return None
+        document = {"by_likeness": document["by_odds"], **document}
     gauge = Gaussians(sums, shrinkage(sums)) if sums is not None and by_sums else _nearest(saved, num_classes)
     numbers = {key: document[key] for key in NUMBERS}
     given = [value for value in numbers.values() if value is not None]
