@@ -1,10 +1,17 @@
-"""A training step in float32 against mixed precision (training.mixed), in one run, on one thread."""
+"""A training step in float32 against mixed precision (training.mixed), in one run, on one thread.
 
+python benchmarks/mixed.py --record docs/results/examples/mixed.json
+"""
+
+import argparse
+import json
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
+from randpath.bench.provenance import commit, environment
 from randpath.engines.device import lacks_bfloat16
 from randpath.learning.train import Training, precision
 from randpath.network.backbones import Backbone
@@ -13,7 +20,12 @@ BATCH, STEPS = 32, 6
 torch.set_num_threads(1)
 if reason := lacks_bfloat16():
     raise SystemExit(reason)
-print("network | float32, ms an image | mixed, ms an image | mixed / float32")
+parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+parser.add_argument("--record", type=Path, default=None, help="write the result to this JSON file")
+options = parser.parse_args()
+header = ["network", "float32, ms an image", "mixed, ms an image", "mixed / float32"]
+rows = []
+print(" | ".join(header))
 for width in (24, 48, 96, 160):
     cost = {}
     for mixed in (False, True):
@@ -31,4 +43,10 @@ for width in (24, 48, 96, 160):
             loss.backward()
             optimizer.step()
         cost[mixed] = (time.process_time() - began) / STEPS / BATCH * 1e3
-    print(f"compact {width} | {cost[False]:.2f} | {cost[True]:.2f} | {cost[True] / cost[False]:.2f}", flush=True)
+    numbers = (cost[False], cost[True], cost[True] / cost[False])
+    rows.append([f"`compact`, width {width}", *(f"{number:.2f}" for number in numbers)])
+    print(" | ".join(rows[-1]), flush=True)
+if options.record:
+    result = {"command": "python benchmarks/mixed.py", "tables": [{"header": header, "rows": rows}]}
+    result |= {"versions": environment(), "commit": commit()}
+    options.record.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
