@@ -25,7 +25,7 @@ class Gaussians:
     """One for each class, with one covariance, and one for all; what is inverted is inverted when it is first needed.
 
     >>> sums = Sums.nothing(1).plus(torch.tensor([[0.0], [2.0]]), 0).plus(torch.tensor([[10.0], [12.0]]), 1)
-    >>> Gaussians(sums, 0.0).distances(np.array([[1.0], [11.0]])).argmin(axis=1).tolist()
+    >>> Gaussians(sums, 0.0).looks(np.zeros(0), np.array([[1.0], [11.0]]))[1].argmin(axis=1).tolist()
     [0, 1]
     """
 
@@ -58,10 +58,6 @@ class Gaussians:
         lengths = square * ((m @ self.inverse_0) * m).sum(dim=1)
         cos = (seen @ m.T) / lengths.clamp(min=1e-12).sqrt()
         return cos.numpy(), (self._squares(torch.from_numpy(f)) - square).numpy()
-
-    def distances(self, f: np.ndarray) -> np.ndarray:
-        """r of vectors that are not in the sums, (n, C)."""
-        return self.looks(np.zeros(0), f)[1]
 
     def _squares(self, f: Tensor) -> Tensor:
         """(x - mu_c)^T S^-1 (x - mu_c), (n, C)."""
