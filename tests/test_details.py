@@ -1,7 +1,7 @@
 """Details of the method that a one-line slip would change without any crash: each has a test here that would notice."""
 
 import math
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from inspect import signature
 
 import numpy as np
@@ -74,6 +74,12 @@ def test_the_defaults_are_the_papers():
 
 def test_a_fit_has_one_thread_unless_more_are_asked_for():
     assert (setting().threads, setting().search_threads) == (1, 1)
+
+
+def test_what_all_fits_of_a_task_share_cannot_be_changed_by_one():
+    for shared, name in ((setting(), "budget"), (Work(), "place")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(shared, name, None)
 
 
 def test_the_first_task_draws_n_paths_like_a_switch():

@@ -107,9 +107,8 @@ def test_classes_that_do_not_follow_those_known_are_refused(name):
 
 
 @pytest.mark.parametrize("part", ["train", "val"])
-def test_a_label_one_above_the_last_class_is_refused(part):
-    first = task(1, range(2))
-    wrong = replace(first, **{part: Arrays(np.zeros((2, 8, 8, 1), np.uint8), np.array([1, 2]))})
+def test_a_label_one_above_the_last_class_is_refused_and_the_first_one_is_told(part):
+    wrong = replace(task(1, range(2)), **{part: Arrays(np.zeros((3, 8, 8, 1), np.uint8), np.array([1, 2, 3]))})
     with pytest.raises(DataError, match=r"label 2 of (training|validation) item 1 is outside"):
         check_task(wrong, (8, 8, 1), 0, 0)
 

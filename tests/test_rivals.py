@@ -256,6 +256,13 @@ def test_the_minimum_is_found_however_small_the_gradients():
     np.testing.assert_allclose(w, [1.0, 0.0], rtol=1e-9)
 
 
+@pytest.mark.parametrize("r", [3.0, 1.1, 1.3, 1.7])
+def test_what_rounding_leaves_of_a_slope_lets_nothing_in(r):
+    """Two parallel constraints: r w_2 = 1000 takes all of the slope, and w_1 stays where it was."""
+    w = non_negative_minimum(np.array([[1.0, r], [r, r * r]]), np.array([-1000.0, -1000.0 * r]))
+    np.testing.assert_allclose(w, [0.0, 1000 / r], rtol=1e-9)
+
+
 def test_a_step_back_to_the_boundary_by_hand_however_small():
     """A enters first (slope 1), then B (0.4); together they want A = -3, so that A leaves; B alone is 0.9 / 0.3."""
     Q, c = np.array([[1.0, 0.5], [0.5, 0.3]]), np.array([-1.0, -0.9])
