@@ -1,7 +1,7 @@
 """Details of the method that a one-line slip would change without any crash: each has a test here that would notice."""
 
 import math
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from inspect import signature
 
 import numpy as np
@@ -69,6 +69,17 @@ def test_the_defaults_are_the_papers():
     assert options["temperature"].default == 2
     assert signature(distillation).parameters["temperature"].default == 2
     assert (Training().epochs, Training().batch, Training().optimizer, Training().lr) == (50, 128, "adam", 1e-3)
+    assert Backbone("mlp", (4,), width=1).build(0).M == 8
+
+
+def test_a_fit_has_one_thread_unless_more_are_asked_for():
+    assert (setting().threads, setting().search_threads) == (1, 1)
+
+
+def test_what_all_fits_of_a_task_share_cannot_be_changed_by_one():
+    for shared, name in ((setting(), "budget"), (Work(), "place")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(shared, name, None)
 
 
 def test_the_first_task_draws_n_paths_like_a_switch():
@@ -232,6 +243,13 @@ def test_the_fields_schedule_and_momentum_can_be_set():
         for on in (False, True)
     )
     assert (plain, nesterov) == (False, True)
+
+
+def test_one_cycle_rises_and_falls_by_hand():
+    """Ten steps, of which two rise: 1/3 and 2/3 of the way to the highest rate; the other eight fall to 1/8 of it."""
+    training = Training(epochs=5, lr=0.5, schedule="one_cycle", warm_up=0.2)
+    wanted = [1 / 3, 2 / 3, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
+    assert [training.lr_at(step, 2) for step in range(10)] == pytest.approx([0.5 * share for share in wanted])
 
 
 # ---- the memory and the loss

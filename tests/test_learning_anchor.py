@@ -62,6 +62,19 @@ def test_a_share_needs_forty_held_out_items_and_the_smallest_that_is_best_is_tak
     assert choose(wrong[:39], right[:39], y[:39]).share == 0.0
 
 
+@pytest.mark.parametrize(("better", "share"), [(3, 0.0), (5, 0.75)])
+def test_a_share_that_may_be_chance_is_not_taken(better, share):
+    """The path network has so many of 40 right where the closed form has not: 3 < 2 sqrt(3), 5 > 2 sqrt(5).
+
+    It is a quarter as sure of those as of the others, so that they need three quarters: of five, the closed form is
+    wrong by log(0.87 / 0.13) = 1.9, and the path network right by 1.1 or more.
+    """
+    y = np.arange(40) % 2
+    missed = np.arange(40) < better
+    closed = np.eye(2)[np.where(missed, 1 - y, y)]
+    assert choose(closed, np.eye(2)[y] * np.where(missed, 0.25, 1.0)[:, None], y).share == share
+
+
 def test_nothing_held_out_leaves_both_as_they_are():
     assert choose(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0, int)) == Mix(0.0, 1.0, 1.0)
     assert choose(np.zeros((3, 1)), np.zeros((3, 1)), np.zeros(3, int)) == Mix(0.0, 1.0, 1.0)

@@ -87,6 +87,31 @@ def test_a_warm_student_begins_with_the_weights_and_the_columns_of_its_path():
     assert student(x, P).shape == (5, 4)
 
 
+@pytest.mark.parametrize("start", ["copy", "fresh"])
+def test_a_student_is_warm_where_new_modules_are_copies(start):
+    """With a learning rate of 0 it stays as it begins; the first layer is that of the first task."""
+    method = make(start=start)
+    first, second, _ = tasks(method)
+    method.learn(first, Work())
+    name = f"layers.0.parallel.{method.P.rows[0].index(True)}.1.weight"
+    learned = method.net.get_parameter(name).detach().clone()
+    drawn = method.setting.backbone.build(0).get_parameter(name)
+    assert not torch.equal(learned, drawn)
+    method.setting = replace(method.setting, training=replace(method.setting.training, lr=0.0))
+    assert method.learn(second, Work()).epochs[-1]["fit"] == "compress"
+    assert torch.equal(method.net.get_parameter(name), learned if start == "copy" else drawn)
+
+
+def test_progress_rises_through_the_search_and_the_distillation():
+    method = make()
+    first, second, _ = tasks(method)
+    method.learn(first, Work())
+    shares: list[float] = []
+    assert method.learn(second, Work(Serial(shares.append))).epochs[-1]["fit"] == "compress"
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+
+
 def test_the_student_comes_near_to_the_union():
     s = setting()
     method = RPS(s, N=1, switch_every=1)

@@ -86,6 +86,16 @@ def test_the_only_vector_of_a_class_is_far_from_it():
     assert cos.abs().max() <= 1
 
 
+def test_leaving_one_of_two_out_by_hand():
+    """Of 0, 2 and 10, 12 on a line, 2 is left out: means 0 and 11, variance (1 + 1) / (3 - 2), of all 124 / 3."""
+    f = torch.tensor([[0.0], [2.0], [10.0], [12.0]], dtype=torch.float64)
+    y = torch.tensor([0, 0, 1, 1])
+    cos, r = Gaussians(summed(f, y), 0.0).left_out(f, y)
+    from_all = (2 - 22 / 3) ** 2 / (124 / 3)
+    np.testing.assert_allclose(r[1], [2**2 / 2 - from_all, 9**2 / 2 - from_all])
+    np.testing.assert_allclose(cos[1], [1, -1])
+
+
 def test_strangers_are_farther_than_the_known():
     f, y = blobs(400, classes=8)
     known = Gaussians(summed(f, y), shrinkage(summed(f, y)))

@@ -164,6 +164,11 @@ def test_gamma_of_the_paper_counts_the_exemplars_of_all_classes_seen():
     assert [line.epochs[0]["phi"] for line in lines] == [None, 40 / 20, 2 * 40 / 30]
 
 
+def test_gamma_is_1_without_a_memory():
+    method = RPS(setting(0), N=1, switch_every=1)
+    assert [method.learn(one, Work()).epochs[0]["phi"] for one in tasks(method)] == [None, 1.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("7B", 7), ("2 kB", 2_000), ("3KB", 3_000), ("0.5MB", 500_000), ("4 GB", 4_000_000_000)]
 )

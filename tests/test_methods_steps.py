@@ -3,6 +3,7 @@
 import copy
 import math
 from dataclasses import replace
+from pathlib import Path as Directory
 
 import numpy as np
 import pytest
@@ -13,19 +14,22 @@ from torch import Tensor, nn
 from randpath.data.augment import Augment
 from randpath.data.dataset import Arrays, Joined
 from randpath.data.stream import Task
-from randpath.engines.serial import Serial
-from randpath.errors import DataError, Diverged
+from randpath.engines.serial import Serial, Tick, quiet
+from randpath.errors import DataError, Diverged, UsageError
 from randpath.learning.generated import pixels
-from randpath.learning.method import Setting, Work
+from randpath.learning.memory import PerClass
+from randpath.learning.method import NO_REPLAY, Setting, Work, check_task
 from randpath.learning.train import Training, fit
 from randpath.methods import METHODS
 from randpath.methods.logistic import DECAYS, fitted
 from randpath.methods.ranpac import RanPAC
 from randpath.methods.rps import RPS
+from randpath.methods.rwalk import _importance
 from randpath.network.backbones import Backbone
 from randpath.network.fold import fold
 from randpath.network.seeded import seeded
 from randpath.network.vae import Decoder, negative_elbo
+from randpath.storage import checkpoint
 from tests.checks import digest, setting, task, tasks
 
 SMALL = {"rps": {"N": 2}, "anchored": {"N": 2}, "ranpac": {"width": 64}}
@@ -102,6 +106,13 @@ def test_classes_that_do_not_follow_those_known_are_refused(name):
         method.learn(more, Work())
 
 
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_a_label_one_above_the_last_class_is_refused_and_the_first_one_is_told(part):
+    wrong = replace(task(1, range(2)), **{part: Arrays(np.zeros((3, 8, 8, 1), np.uint8), np.array([1, 2, 3]))})
+    with pytest.raises(DataError, match=r"label 2 of (training|validation) item 1 is outside"):
+        check_task(wrong, (8, 8, 1), 0, 0)
+
+
 def test_a_line_of_an_epoch_has_the_learning_rate_of_its_last_step():
     s = setting()
     s = replace(s, training=replace(s.training, epochs=4, batch=10, lr=0.1, optimizer="sgd", halve_after=(0.5,)))
@@ -130,7 +141,64 @@ def test_a_divergence_tells_the_last_losses_as_they_were_weighed():
     assert refused.value.losses == [6.0, 8.0, math.inf]
 
 
+def test_on_a_cpu_a_step_that_is_not_finite_is_not_taken():
+    net = nn.Linear(1, 1)
+    before = net.weight.item()
+    data = Arrays(np.ones((2, 1), np.float32), np.zeros(2, np.int64))
+
+    def loss(x, y, step):
+        return {"ce": (1.0, net(x).sum() * math.inf)}
+
+    with pytest.raises(Diverged):
+        fit(net, dict(net.named_parameters()), data, loss, Training(epochs=1), Augment((0.0,), (1.0,)), key=(0,))
+    assert net.weight.item() == before
+
+
+def fitted_norms(place: Directory, tick: Tick = quiet, **changes: float) -> None:
+    """Two batch-norms in a row, two epochs of one step; only the scale of the second learns."""
+    net = nn.Sequential(nn.BatchNorm1d(1), nn.BatchNorm1d(1))
+    data = Arrays(np.array([[1.0], [2.0]], np.float32), np.zeros(2, np.int64))
+
+    def loss(x, y, step):
+        return {"ce": (1.0, net(x).square().sum())}
+
+    training = Training(epochs=2, batch=2, **changes)
+    params = {"1.weight": net[1].weight}
+    fit(net, params, data, loss, training, Augment((0.0,), (1.0,)), key=(0,), place=place, tick=tick)
+
+
+def test_a_fit_keeps_the_statistics_of_the_modules_that_learn_and_no_others(tmp_path):
+    fitted_norms(tmp_path)
+    _, saved = checkpoint.latest(tmp_path)
+    kept = {name for name in saved.tensors["state"] if name.startswith("buffers.")}
+    assert kept == {f"buffers.1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(0.0, [False, True]), (30.0, [False, False])])
+def test_an_unfinished_fit_is_saved_after_so_many_seconds_and_not_before(tmp_path, seconds, saved):
+    found: list[bool] = []
+    place = tmp_path / "fit"
+    fitted_norms(place, lambda done: found.append(place.exists()), save_seconds=seconds)
+    assert found == saved
+
+
 # ---- exemplars
+
+
+def test_a_method_that_needs_no_exemplars_takes_a_memory_of_none():
+    for name in METHODS.keys() - {"gem", "icarl", "logistic"}:
+        METHODS[name](setting(0), **SMALL.get(name, {}))
+
+
+@pytest.mark.parametrize("name", ["gem", "icarl", "logistic"])
+def test_a_method_that_needs_exemplars_refuses_a_memory_of_none(name):
+    with pytest.raises(UsageError, match="needs exemplars"):
+        METHODS[name](setting(0))
+
+
+def test_a_method_that_replays_says_once_that_it_has_nothing_to_replay():
+    method = METHODS["rehearsal"](setting(0))
+    assert [method.learn(one, Work()).notes for one in tasks(method)[:2]] == [[NO_REPLAY], []]
 
 
 def test_exemplars_are_herded_by_icarl_alone(monkeypatch):
@@ -213,6 +281,14 @@ def test_the_auxiliary_loss_of_der_by_hand():
     assert learned.parameters_trained == extractor + classifier + (16 * 3 + 3)
 
 
+@pytest.mark.parametrize(("budget", "fits"), [(PerClass(1), [None, None, "balance"]), (0, [None, None])])
+def test_der_balances_for_one_epoch_and_with_one_exemplar_but_not_without_any(budget, fits):
+    method = METHODS["der"](setting(budget), balance_epochs=1)
+    first, second = tasks(method, (1, 1))
+    method.learn(first, Work())
+    assert [line.get("fit") for line in method.learn(second, Work()).epochs] == fits
+
+
 # ---- generative replay
 
 
@@ -258,6 +334,14 @@ def test_pixels_lie_between_0_and_1():
 
 
 # ---- RWalk
+
+
+def test_the_importance_of_rwalk_is_a_sum_of_two_shares_of_the_largest():
+    """The largest Fisher information is 4, the largest score 10."""
+    F = {"a": torch.tensor([2.0, 4.0]), "b": torch.tensor([1.0])}
+    score = {"a": torch.tensor([5.0, 0.0]), "b": torch.tensor([10.0])}
+    found = _importance({"fisher": F, "score": score})
+    assert {name: t.tolist() for name, t in found.items()} == {"a": [0.5 + 0.5, 1.0], "b": [0.25 + 1.0]}
 
 
 def test_rwalk_updates_after_every_so_many_steps_and_halves_the_old_score():

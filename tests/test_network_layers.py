@@ -222,6 +222,17 @@ def test_candidates_differ_in_the_network_they_make():
     assert len(candidates(100, P_fixed, np.random.default_rng(0))) == 6
 
 
+@pytest.mark.parametrize(("P_fixed", "networks"), [(Path.empty(1, 2), 2), (Path.full(1, 2), 1)])
+def test_nothing_is_drawn_after_the_last_network_that_can_be_made(P_fixed, networks):
+    """Of two unused modules either makes one; of two used ones both make the same."""
+    draw, again = np.random.default_rng(0), np.random.default_rng(0)
+    paths = candidates(8, P_fixed, draw)
+    assert len(paths) == networks
+    while Path.random(1, 2, again) != paths[-1]:
+        pass
+    assert draw.bit_generator.state == again.bit_generator.state
+
+
 def test_a_wrong_backbone_is_named():
     with pytest.raises(ValueError, match="there is no backbone 'resnet'; there are"):
         Backbone("resnet", (32, 32, 3)).build(0)

@@ -51,6 +51,7 @@ def test_the_covariance_by_hand():
     stem.fit(patch_covariance(data, PLAIN, 0))
     assert torch.allclose(stem.filters[0], torch.full((1, 3, 3), 1 / 3 / (9 + EPSILON) ** 0.5))
     assert torch.equal(stem.filters[9:], -stem.filters[:9])
+    assert Whitening(3, nn.Identity()).outputs == 24  # of 27 directions the first twelve
 
 
 def test_what_leaves_the_stem_is_white():

@@ -62,6 +62,13 @@ def test_mas_measures_the_mean_size_of_each_images_own_gradient():
     torch.testing.assert_close(omega["bias"], 2 * q.abs().mean(dim=0))
 
 
+def test_the_mean_over_one_image_is_that_images():
+    """q = 3 x, x = 2: d q^2 / d w = 2 * 6 * 2."""
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(net.weight, 3.0)
+    assert sensitivity(net, iter([(torch.tensor([[2.0]]), torch.tensor([0]))]))["weight"].item() == 24
+
+
 def test_a_sample_has_no_image_twice():
     data = Arrays(np.arange(300, dtype=np.float32)[:, None], np.zeros(300, np.int64))
     plain = Augment((0.0,), (1.0,))
@@ -240,6 +247,20 @@ def test_two_constraints_by_hand():
     assert project(g, torch.eye(2)).tolist() == [0.0, 0.0]
     assert project(torch.tensor([-1.0, 2.0]), torch.eye(2)).tolist() == [0.0, 2.0]
     assert non_negative_minimum(np.eye(2), np.array([1.0, -3.0])).tolist() == [0.0, 3.0]
+
+
+def test_the_minimum_is_found_however_small_the_gradients():
+    """1/2 w^T Q w + c^T w has its minimum where w_1 = 2 / 2, and w_2 = 0 because it would be negative."""
+    tiny = 1e-20
+    w = non_negative_minimum(tiny * np.diag([2.0, 4.0]), tiny * np.array([-2.0, 3.0]))
+    np.testing.assert_allclose(w, [1.0, 0.0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("r", [3.0, 1.1, 1.3, 1.7])
+def test_what_rounding_leaves_of_a_slope_lets_nothing_in(r):
+    """Two parallel constraints: r w_2 = 1000 takes all of the slope, and w_1 stays where it was."""
+    w = non_negative_minimum(np.array([[1.0, r], [r, r * r]]), np.array([-1000.0, -1000.0 * r]))
+    np.testing.assert_allclose(w, [0.0, 1000 / r], rtol=1e-9)
 
 
 def test_a_step_back_to_the_boundary_by_hand_however_small():

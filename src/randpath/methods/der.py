@@ -77,7 +77,7 @@ class DER(Plain):
             return terms
 
         params = {name: p for name, p in both.named_parameters() if name.startswith(self._trained(net, old))}
-        parts = 2 if self._balances(task) else 1
+        parts = 2 if self._balances() else 1
         epochs = self.fit(both, task, self.replayed(task), work.part(0, parts), loss, params=params)
         if parts == 2:
             epochs += self._balance(net, task, work.part(1, parts))
@@ -105,8 +105,8 @@ class DER(Plain):
         newest = f"net.extractors.{len(net.extractors) - 1}."
         return (newest + "layers.", "net.head.", *(["auxiliary."] if old else []))
 
-    def _balances(self, task: Task) -> bool:
-        return self.balance_epochs > 0 and task.k > 1 and len(self.memory) > 0
+    def _balances(self) -> bool:
+        return self.balance_epochs > 0 and len(self.memory) > 0  # before the second task there are no exemplars
 
     def _balance(self, net: Expanded, task: Task, work: Work) -> list[dict[str, Any]]:
         """Train the classifier alone on as many images of each class: L_ce of q / temperature."""
