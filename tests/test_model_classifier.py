@@ -227,12 +227,16 @@ def test_a_larger_budget_may_be_given_later():
 
 
 def test_a_new_model_of_pictures_has_the_network_of_tuned_and_one_of_an_older_release_keeps_its_own(tmp_path):
-    grey = Arrays(np.zeros((4, 28, 28, 1), np.uint8), np.array([0, 0, 1, 1]))
-    new, tiny = plan_for(grey), plan_for(Arrays(np.zeros((4, 8, 8, 1), np.uint8), grey.labels))
-    assert (new.backbone, new.attention, new.stem, new.activation) == ("compact", "none", "whiten", "gelu")
+    labels = np.array([0, 0, 1, 1])
+    grey, coloured, tiny = (
+        plan_for(Arrays(np.zeros((4, *shape), np.uint8), labels)) for shape in ((28, 28, 1), (28, 28, 3), (8, 8, 1))
+    )
+    assert (grey.backbone, grey.attention, grey.stem, grey.activation) == ("compact", "none", "learned", "gelu")
+    assert coloured.stem == "whiten"
     assert (tiny.backbone, tiny.attention, tiny.stem, tiny.activation) == ("mlp", "peak", "learned", "relu")
-    assert plan_for(grey, stem="learned").stem == "learned"
-    start = plan_for(Arrays(np.ones((4, 5), np.float32), grey.labels), start="0" * 64, start_name="lite0")
+    new = plan_for(Arrays(np.zeros((4, 28, 28, 1), np.uint8), labels), stem="whiten")
+    assert new.stem == "whiten"
+    start = plan_for(Arrays(np.ones((4, 5), np.float32), labels), start="0" * 64, start_name="lite0")
     assert (start.power, new.power) == (0.7, 1.0)
     document = json.loads(json.dumps(asdict(new)))
     assert plan_from(document) == new

@@ -155,7 +155,9 @@ def plan_for(data: Dataset, **choices: Any) -> Plan:
         plan = {"width": START_WIDTH, "power": POWER} | plan
     plan.setdefault("width", {"mlp": 200 if math.prod(shape) <= 256 else 400, "compact": 32}.get(plan["backbone"], 64))
     if plan["backbone"] == "compact":  # more for the same steps than the paper's (docs/log.md)
-        plan = {"attention": "none", "stem": "whiten", "activation": "gelu"} | plan
+        # Few grey pictures, of digits say, have directions of nearly no variance, which whitening would blow up.
+        stem = "whiten" if shape[2] == 3 else "learned"
+        plan = {"attention": "none", "stem": stem, "activation": "gelu"} | plan
     return Plan(**plan)
 
 
