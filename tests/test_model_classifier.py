@@ -228,11 +228,13 @@ def test_a_larger_budget_may_be_given_later():
 
 def test_a_new_model_of_pictures_has_the_network_of_tuned_and_one_of_an_older_release_keeps_its_own(tmp_path):
     labels = np.array([0, 0, 1, 1])
-    grey, coloured, tiny = (
+    grey, alike, tiny = (
         plan_for(Arrays(np.zeros((4, *shape), np.uint8), labels)) for shape in ((28, 28, 1), (28, 28, 3), (8, 8, 1))
     )
+    red = np.zeros((4, 28, 28, 3), np.uint8)
+    red[2, 5, 5, 0] = 9
     assert (grey.backbone, grey.attention, grey.stem, grey.activation) == ("compact", "none", "learned", "gelu")
-    assert coloured.stem == "whiten"
+    assert (alike.stem, plan_for(Arrays(red, labels)).stem) == ("learned", "whiten")  # three equal channels are grey
     assert (tiny.backbone, tiny.attention, tiny.stem, tiny.activation) == ("mlp", "peak", "learned", "relu")
     new = plan_for(Arrays(np.zeros((4, 28, 28, 1), np.uint8), labels), stem="whiten")
     assert new.stem == "whiten"

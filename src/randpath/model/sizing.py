@@ -156,9 +156,16 @@ def plan_for(data: Dataset, **choices: Any) -> Plan:
     plan.setdefault("width", {"mlp": 200 if math.prod(shape) <= 256 else 400, "compact": 32}.get(plan["backbone"], 64))
     if plan["backbone"] == "compact":  # more for the same steps than the paper's (docs/log.md)
         # Few grey pictures, of digits say, have directions of nearly no variance, which whitening would blow up.
-        stem = "whiten" if shape[2] == 3 else "learned"
+        stem = "whiten" if _coloured(data) else "learned"
         plan = {"attention": "none", "stem": stem, "activation": "gelu"} | plan
     return Plan(**plan)
+
+
+def _coloured(data: Dataset) -> bool:
+    """Whether a picture of some hundred has a colour; a folder of grey ones has three equal channels."""
+    some = np.linspace(0, len(data) - 1, min(len(data), 300)).astype(np.int64)
+    x = next(iter(data.batches([some])))[0]
+    return bool((x != x[..., :1]).any())
 
 
 def plain(value: Any) -> Any:
