@@ -43,7 +43,7 @@ class RtF(Plain):
 
     L_g is the -ELBO; L_soft is the cross-entropy with the previous network's softened answers. Both come from one
     network: there is no generator apart, and it takes pixels in 0..1, as a generator does. (With normalised ones the
-    drawn pictures are worse, and four points are lost on MNIST: docs/fairness.md.)
+    drawn pictures are worse, and points are lost on MNIST: docs/fairness.md.)
     """
 
     _: KW_ONLY
