@@ -208,6 +208,20 @@ def test_balanced_softmax_adds_log_counts():
     assert got == pytest.approx(-math.log(1 / 4))  # softmax(0 + log 1, 0 + log 3)
 
 
+def test_smoothing_is_in_equal_parts_and_under_the_balanced_softmax_by_counts():
+    log_p = [math.log(1 / 4), math.log(3 / 4)]
+    q, label = torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([0])
+    expected = -(0.9 * log_p[0] + 0.05 * log_p[0] + 0.05 * log_p[1])
+    assert cross_entropy(q, label, smoothing=0.1).item() == pytest.approx(expected)
+    counts = log_counts(np.array([0, 1, 1, 1]), 2)  # softmax(0 + log 1, 0 + log 3) is the same
+    expected = -(0.9 * log_p[0] + 0.1 * (1 / 4 * log_p[0] + 3 / 4 * log_p[1]))
+    assert cross_entropy(torch.zeros(1, 2), label, counts, 0.1).item() == pytest.approx(expected)
+    # An answer that knows only how frequent the classes are has the least loss that such an answer can have.
+    frequent = torch.zeros(4, 2, requires_grad=True)
+    cross_entropy(frequent, torch.tensor([0, 1, 1, 1]), counts, 0.1).backward()
+    assert frequent.grad.sum(dim=0).tolist() == pytest.approx([0, 0], abs=1e-7)
+
+
 def test_distillation_is_over_old_classes_at_temperature_two():
     q = torch.tensor([[2 * math.log(3.0), 0.0, 50.0]])  # the third class is new and does not count
     q_teacher = torch.tensor([[0.0, 0.0]])

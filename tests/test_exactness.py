@@ -150,9 +150,12 @@ def train_plainly(student: PlainNetwork, data: Arrays, loss, training: Training,
     return losses
 
 
-def cross_entropy(q: Tensor, y: Tensor, smoothing: float) -> Tensor:
-    log_p = q - q.exp().sum(dim=1, keepdim=True).log()
-    return -((1 - smoothing) * log_p[torch.arange(len(y)), y] + smoothing * log_p.mean(dim=1)).mean()
+def cross_entropy(q: Tensor, y: Tensor, smoothing: float, counts: Tensor | None = None) -> Tensor:
+    weighed = q.exp() if counts is None else counts.exp() * q.exp()
+    log_p = weighed.log() - weighed.sum(dim=1, keepdim=True).log()
+    shares = torch.ones_like(q) if counts is None else counts.exp().expand_as(q)
+    common = (shares / shares.sum(dim=1, keepdim=True) * log_p).sum(dim=1)
+    return -((1 - smoothing) * log_p[torch.arange(len(y)), y] + smoothing * common).mean()
 
 
 def distillation(q: Tensor, q_teacher: Tensor, t: float) -> Tensor:
@@ -224,7 +227,7 @@ def test_a_task_after_a_switch(name, start):
     def loss(q: Tensor, x: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
             q_teacher = teacher(x)
-        return cross_entropy(q + counts, y, training.smoothing) + 1.5 * distillation(q, q_teacher, 2.0)
+        return cross_entropy(q, y, training.smoothing, counts) + 1.5 * distillation(q, q_teacher, 2.0)
 
     expected = train_plainly(student, data, loss, training, (*KEY, "candidate", 0))
     found = [line["loss_ce"] + 1.5 * line["loss_dist"] for line in trial.epochs]

@@ -16,11 +16,20 @@ def cross_entropy(q: Tensor, labels: Tensor, log_counts: Tensor | None = None, s
     learn to be right for equally frequent classes although the memory holds few images of the old ones. Not in the
     paper; the `tuned` recipes use it.
 
+    `smoothing` is the share of each target that all classes have in common, in equal parts; under the balanced softmax
+    in parts as their numbers of images: equal parts would say that rare classes are frequent, and hold the others down.
+
     >>> import torch
     >>> round(cross_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([1])).item(), 4)
     0.6931
     """
-    return F.cross_entropy(q if log_counts is None else q + log_counts, labels, label_smoothing=smoothing)
+    if log_counts is None:
+        return F.cross_entropy(q, labels, label_smoothing=smoothing)
+    q = q + log_counts
+    if not smoothing:
+        return F.cross_entropy(q, labels)
+    common = log_counts.softmax(dim=0)  # n_c / n
+    return (1 - smoothing) * F.cross_entropy(q, labels) + smoothing * F.cross_entropy(q, common.expand_as(q))
 
 
 def log_counts(labels: np.ndarray, num_classes: int) -> Tensor:
