@@ -11,7 +11,7 @@ from scipy.io import savemat
 from randpath.data import named
 from randpath.data.dataset import Arrays, Source, file_changes
 from randpath.data.stream import TaskStream
-from randpath.errors import DataError
+from randpath.errors import DataError, UsageError
 from tests.pictures import put
 
 
@@ -314,3 +314,15 @@ class TestWrongFiles:
         (tmp_path / "ms_celeb" / "test.txt").write_text(test)
         with pytest.raises(DataError, match=why):
             named.load("ms_celeb", tmp_path)
+
+
+def test_auxiliary_pictures_take_the_size_and_colours_of_the_others():
+    digits = named.load("digits").train
+    wide = named.unlabelled("digits", (16, 16, 3))
+    assert wide.shape == (16, 16, 3) and wide.items.dtype == np.uint8 and not wide.labels.any()
+    assert (wide.items[..., 0] == wide.items[..., 2]).all()
+    means = wide.items[..., 0].mean(axis=(1, 2)), digits.items.mean(axis=(1, 2, 3))
+    assert np.abs(means[0] - means[1]).max() < 8  # the same pictures, only larger
+    assert (named.unlabelled("digits", (8, 8, 1)).items == digits.items).all()
+    with pytest.raises(UsageError, match="cannot serve beside"):
+        named.unlabelled("digits", (64,))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from randpath.data import folder
 from randpath.data._files import source as source  # for a dataset of one's own
@@ -130,19 +131,28 @@ def _of_one_length(items: np.ndarray) -> np.ndarray:
 
 
 def unlabelled(name: str, shape: tuple[int, ...], root: Path | None = None) -> Arrays:
-    """The training pictures of a dataset without their labels, in the colours of `shape`; sizes must be equal.
+    """The training pictures of a dataset without their labels, in the size and colours of `shape`.
 
-    >>> unlabelled("digits", (8, 8, 3)).shape
-    (8, 8, 3)
+    >>> unlabelled("digits", (6, 6, 3)).shape
+    (6, 6, 3)
     """
     data = load(name, root).train
-    if not isinstance(data, Arrays) or len(shape) != 3 or data.shape[:2] != shape[:2]:
-        raise UsageError(f"the pictures of {name} have shape {data.shape}: they cannot serve beside {shape}")
+    if not isinstance(data, Arrays) or len(data.shape) != 3 or len(shape) != 3:
+        raise UsageError(f"the items of {name} have shape {data.shape}: they cannot serve beside {shape}")
     items = data.items
+    if items.shape[1:3] != shape[:2]:
+        items = np.concatenate([_resized(part, shape) for part in np.array_split(items, 1 + len(items) // 4096)])
     if items.shape[3] != shape[2]:
         grey = items.mean(axis=3, keepdims=True).round().astype(np.uint8)
         items = np.repeat(grey, shape[2], axis=3)
     return Arrays(items, np.zeros(len(items), np.int64))
+
+
+def _resized(items: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    x = torch.from_numpy(items).permute(0, 3, 1, 2).float()
+    x = torch.nn.functional.interpolate(x, size=shape[:2], mode="bilinear", antialias=True)
+    resized: np.ndarray = x.round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
+    return resized
 
 
 def download(name: str, root: Path | None = None, tick: BytesDone | None = None) -> Path | None:
