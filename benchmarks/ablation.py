@@ -13,6 +13,8 @@ and our software does not (benchmarks/additions.py):
     flip         each image is mirrored in every second epoch, instead of at random
     biases       scales and biases of batch-norms learn eight times as fast
     cutout, mixup, cutmix      in the first task
+    everywhere   cutout, mixup and cutmix in half of the steps of later tasks too; the teacher sees the same pictures
+    interpolate  after a task a fifth of the weights before it, the classifier's excepted
     features     distillation of the pooled features too, by their cosine (LUCIR), 5 * sqrt(old / new)
     decorrelate  in the first task features are made less correlated within classes (CwD), 0.5
     ratio        half of every batch are exemplars; the balanced softmax counts visits then

@@ -30,6 +30,8 @@ STRENGTHS = {  # name -> the strength unless one is typed
     "cutout": 0.25,  # of the picture's side
     "mixup": 0.2,  # alpha of Beta(alpha, alpha)
     "cutmix": 1.0,  # alpha
+    "everywhere": 0.5,  # of the steps of later tasks
+    "interpolate": 0.2,  # of the weights before the task
     "features": 5.0,  # LUCIR's lambda: times sqrt(old classes / new classes)
     "decorrelate": 0.5,  # eta of CwD
     "ratio": 0.5,  # of a batch
@@ -91,6 +93,7 @@ class Additions:
             data = Mixed(data, data.labels < self.known, s["ratio"], key)
         bases = self._loss(net, loss, key, first)
         mean = {name: p.detach().clone() for name, p in params.items()}
+        before = {name: tensor.detach().clone() for name, tensor in net.state_dict().items() if "head." not in name}
         quick = [p for module in net.modules() if isinstance(module, nn.BatchNorm2d) for p in module.parameters()]
         if "biases" in s and training.optimizer != "sgd":
             raise SystemExit("--add biases scales gradients, which is a learning rate for sgd alone")
@@ -113,6 +116,10 @@ class Additions:
             if "average" in s:
                 for name, p in params.items():
                     p.copy_(mean[name])
+            if "interpolate" in s and not first:  # the batch-norm statistics too
+                for name, tensor in net.state_dict().items():
+                    if name in before and tensor.is_floating_point():
+                        tensor.lerp_(before[name], s["interpolate"])
             if "align" in s and not first:
                 norms = net.head.weight.norm(dim=1)
                 net.head.weight[self.known :] *= norms[: self.known].mean() / norms[self.known :].mean()
@@ -134,7 +141,7 @@ class Additions:
 
         def more(x: Tensor, y: Tensor, step: int):
             draw = rng(*key, "mix", step)
-            if first:
+            if first or draw.random() < s.get("everywhere", 0.0):
                 x, y = mixed(x, y, net.num_classes, s, draw)
             terms = dict(loss(x, y, step))
             if first and "decorrelate" in s:
