@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from randpath.data.dataset import Dataset
 from randpath.engines.device import own
@@ -17,8 +17,10 @@ from randpath.errors import Diverged
 from randpath.learning.method import Setting, Work
 from randpath.learning.objective import cross_entropy, distillation
 from randpath.learning.train import Key, Terms, Training, fit, predict
+from randpath.learning.views import Views
 from randpath.metrics import mean_class_accuracy
-from randpath.network.layers import ModuleStart
+from randpath.network.fold import Folded, fold
+from randpath.network.layers import ModuleStart, PathNetwork
 from randpath.network.path import Path
 
 
@@ -36,12 +38,13 @@ class Job:
     num_classes: int
     data: Dataset  # the task's images and the memory's
     val: Dataset
-    teacher: nn.Module | None  # the previous state on the previous inference path
+    teacher: Folded | None  # the previous state on the previous inference path
     phi: float
     temperature: float
     log_counts: Tensor | None  # balanced softmax, `tuned` alone
     key: Key
     place: pathlib.Path | None
+    views: int | None = None  # of each image, of which frozen lanes are computed once; none: at each visit
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,21 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
     log_counts = None if job.log_counts is None else job.log_counts.to(device)
+    key = (*job.key, "candidate", index)
+    views = _views(job, net, P_tr, teacher, key)
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
-        q = net(x, P_ts)
+        if views is None:
+            q = net(x, P_ts)
+        else:
+            f_fixed, y = views.at(y, step), views.labels[y]
+            q = net.head(torch.cat([f_fixed, net.features(x, P)], dim=1))
         terms = {"ce": (1.0, cross_entropy(q, y, log_counts, job.training.smoothing))}
         if teacher is not None:
             with torch.no_grad():
-                q_teacher = teacher(x)
+                # Just after a switch the teacher is what was frozen.
+                known = views is not None and job.P_before == job.P_fixed
+                q_teacher = teacher.head(f_fixed) if known else teacher(x)
             terms["dist"] = (job.phi, distillation(q, q_teacher, job.temperature))
         return terms
 
@@ -104,14 +115,23 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     place = None if job.place is None else job.place / f"candidate-{index}"
     try:
         epochs = fit(
-            net, params, job.data, loss, job.training, s.augment,
-            key=(*job.key, "candidate", index), place=place, validate=score, tick=tick,
+            net, params, job.data if views is None else views.data, loss, job.training, s.augment,
+            key=key, place=place, validate=score, tick=tick,
         )  # fmt: skip
     except Diverged as failure:
         return Trial(index, P, None, {}, [], trained, failure)
     weights = {name: tensor.cpu() for name, tensor in net.weights(P).items()}
     log = [{"candidate": index, "phi": job.phi if teacher is not None else None, **line} for line in epochs]
     return Trial(index, P, epochs[-1]["validation"], weights, log, trained)
+
+
+def _views(job: Job, net: PathNetwork, P_tr: Path, teacher: Folded | None, key: Key) -> Views | None:
+    """Of the frozen lanes, if there are any beside one that learns."""
+    if not job.views or not any(job.P_fixed.rows[-1]) or not any(P_tr.rows[-1]):
+        return None
+    frozen = teacher if job.P_before == job.P_fixed else fold(net, job.P_fixed)
+    assert frozen is not None
+    return Views(frozen, job.data, job.views, job.training, job.setting.augment, key)
 
 
 def best(trials: Iterable[Trial]) -> Trial:

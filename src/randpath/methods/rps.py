@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
 from randpath.data.stream import Task
+from randpath.errors import UsageError
 from randpath.keyed import rng
 from randpath.learning.anchor import POWER, Anchored, Mix, mixed, with_items
 from randpath.learning.closed import Sums
@@ -31,7 +32,7 @@ from randpath.learning.tournament import tournament
 from randpath.learning.whitening import fit_stem
 from randpath.network.fold import Folded, fold
 from randpath.network.layers import ModuleStart, PathNetwork
-from randpath.network.path import Path, candidates, last_layers
+from randpath.network.path import Path, candidates, last_layers, next_lane
 from randpath.settings import above, at_least, check
 
 
@@ -93,12 +94,17 @@ class RPS:
     )
     generations: Annotated[int, at_least(1), "of search=tournament: each trains up to two paths"] = 10
     open_layers: Annotated[int | None, at_least(1), "so many last layers get a new module; null: all"] = None
+    views: Annotated[
+        int | None, at_least(1), "of each image, of which frozen lanes are computed once a task; null: at each visit"
+    ] = None
     compress: Annotated[
         int | None, at_least(2), "so many paths become one when a switch is due (FOSTER's); null: never"
     ] = None
 
     def __post_init__(self) -> None:
         check(self, "options.")
+        if self.views and self.setting.backbone.join != "lanes":
+            raise UsageError("options.views is for lanes, which stand still once they are frozen: add --set join=lanes")
         self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
         self.memory = Memory(self.setting.budget)
         self.k = self.again = 0
@@ -155,7 +161,9 @@ class RPS:
         if self.k == 0 or self.k in S:
             P_fixed = self.P_ts
             draw = rng(self.setting.seed, "paths", k)
-            if self.open_layers is None or self.k == 0:
+            if self.setting.backbone.join == "lanes":
+                paths = [next_lane(P_fixed, self.open_layers)]
+            elif self.open_layers is None or self.k == 0:
                 paths = candidates(self.N, P_fixed, draw)
             else:
                 paths = last_layers(self.N, self.open_layers, self.P, P_fixed, draw)
@@ -190,6 +198,7 @@ class RPS:
             teacher=begun.teacher,
             phi=self._phi(task, begun),
             temperature=self.temperature,
+            views=self.views,
             log_counts=log_counts(data.labels, task.num_classes) if self.balanced else None,
             key=(s.seed, "task", begun.k, *begun.call),
             place=work.at("search"),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from randpath.errors import UsageError
 from randpath.network.heads import HeadKind
-from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork, Whole
+from randpath.network.layers import Attention, Join, PathAttention, PathLayer, PathNetwork, Whole, WithSkip
 from randpath.network.seeded import seeded
 from randpath.network.stem import Whitening
 
@@ -73,7 +73,7 @@ class Backbone:
     width: int | None = None  # none: the backbone's own
     stem: Stem = "learned"  # "whiten": fixed filters in place of the first layer
     activation: Activation = "relu"
-    join: Join = "sum"  # of the last layer
+    join: Join = "sum"  # of the last layer; "lanes": of all
     head: HeadKind = "linear"
 
     def build(self, seed: int) -> PathNetwork:
@@ -83,6 +83,8 @@ class Backbone:
             raise UsageError(f"a layer needs at least one module, got M = {self.M}")
         if self.stem == "whiten" and self.name not in WHITENED:
             raise UsageError(f"stem=whiten is for {' and '.join(WHITENED)}, not for {self.name}")
+        if self.join == "lanes" and self.attention != "none":
+            raise UsageError("lanes are weighed by the classifier alone: add --set attention=none to join=lanes")
         net = BACKBONES[self.name](self, seed)
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the pictures come
         return net
@@ -113,17 +115,26 @@ def _assemble(
             attention = seeded(
                 lambda: PathAttention(spec.attention, spec.M, features, positions), seed, "attention", spec.attention
             )
+        lanes = spec.join == "lanes"
         layers.append(
             PathLayer(
-                [seeded(part.module, seed, "init", l, m) for m in range(spec.M)],
-                None if part.skip is None else seeded(part.skip, seed, "skip", l),
+                [_module(part, seed, l, m, lanes) for m in range(spec.M)],
+                None if part.skip is None or lanes else seeded(part.skip, seed, "skip", l),
                 None if part.after is None else part.after(),
                 attention,
                 ACTIVATIONS[spec.activation](),
-                spec.join if l == len(parts) - 1 else "sum",
+                spec.join if l == len(parts) - 1 or lanes else "sum",
             )
         )
     return PathNetwork(layers, pool, features, seed, stem, spec.head)
+
+
+def _module(part: _Layer, seed: int, l: int, m: int, lanes: bool) -> nn.Module:  # noqa: E741
+    """Module (l, m); in lanes with the skip of its own."""
+    module = seeded(part.module, seed, "init", l, m)
+    if part.skip is None or not lanes:
+        return module
+    return WithSkip(module, seeded(part.skip, seed, "skip", l, m))
 
 
 def _image_shape(spec: Backbone) -> tuple[int, int, int]:

@@ -5,7 +5,8 @@ Batch-norm is folded into the convolution before it. The active modules of a lay
     sum_m f_m(x) = [B_1 .. B_n] g([A_1; ..; A_n] x),
 
 A stacked by outputs, B by inputs. A layer with attention, or one that concatenates, needs each module's own output, so
-there B stays apart, as a grouped convolution. Attention that does not respond to the image (`scale`) goes into B.
+there B stays apart, as a grouped convolution. Attention that does not respond to the image (`scale`) goes into B. Lanes
+hear each its own input and are not merged.
 """
 
 import copy
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from randpath.network.layers import PathAttention, PathLayer, PathNetwork, Whole, joined
+from randpath.network.layers import PathAttention, PathLayer, PathNetwork, Whole, WithSkip, heard, joined
 from randpath.network.path import Path
 
 Affine = nn.Conv2d | nn.Linear
@@ -51,6 +52,23 @@ class FoldedLayer(nn.Module):
         return y if self.after is None else self.after(y)
 
 
+class FoldedLanes(nn.Module):
+    """One layer of lanes: act(module_m(x) + skip_m(x)) of each m that is on, x the part of m's own lane."""
+
+    def __init__(self, layer: PathLayer, row: tuple[bool, ...], before: tuple[bool, ...] | None):
+        super().__init__()
+        self.inputs = 1 if before is None else sum(before)
+        self.heard = [0] * sum(row) if before is None else heard(row, before)
+        self.lanes = nn.ModuleList(_lane(layer.parallel[m]) for m, on in enumerate(row) if on)
+        self.activation = copy.deepcopy(layer.activation)
+        self.after = copy.deepcopy(layer.after)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = x.chunk(self.inputs, dim=1)
+        y: Tensor = self.activation(torch.cat([lane(parts[i]) for lane, i in zip(self.lanes, self.heard)], dim=1))
+        return y if self.after is None else self.after(y)
+
+
 class Folded(nn.Module):
     """A frozen network: images (b, c, h, w), normalised, to logits (b, classes)."""
 
@@ -58,7 +76,12 @@ class Folded(nn.Module):
         super().__init__()
         layers = [layer for layer in net.layers if isinstance(layer, PathLayer)]
         self.stem = nn.Identity() if net.stem is None else copy.deepcopy(net.stem)
-        self.layers = nn.Sequential(*(FoldedLayer(layer, row) for layer, row in zip(layers, path.rows)))
+        self.layers = nn.Sequential(
+            *(
+                FoldedLanes(layer, row, before) if layer.join == "lanes" else FoldedLayer(layer, row)
+                for layer, row, before in zip(layers, path.rows, (None, *path.rows))
+            )
+        )
         self.pool = copy.deepcopy(net.pool)
         self.head = copy.deepcopy(net.head)
         self.eval().requires_grad_(False)
@@ -106,6 +129,13 @@ def _without_batch_norm(module: nn.Module) -> list[nn.Module]:
         else:
             steps.append(copy.deepcopy(step))
     return steps
+
+
+def _lane(module: nn.Module) -> nn.Module:
+    """A module of a lane without batch-norm."""
+    if isinstance(module, WithSkip):
+        return WithSkip(_lane(module.module), _lane(module.skip))
+    return copy.deepcopy(module) if isinstance(module, Whole) else nn.Sequential(*_without_batch_norm(module))
 
 
 def _empty(kind: type[Kind], *sizes: Any, **more: Any) -> Kind:

@@ -12,7 +12,7 @@ from randpath.network.path import Path
 from randpath.network.stem import Whitening
 
 Attention = Literal["peak", "mean", "conv", "channel", "scale", "none"]
-Join = Literal["sum", "concat"]
+Join = Literal["sum", "concat", "lanes"]
 ModuleStart = Literal["fresh", "copy", "zero"]
 
 
@@ -75,10 +75,24 @@ class Whole(nn.Module):
         return features
 
 
+class WithSkip(nn.Module):
+    """module(x) + skip(x): a module with a skip of its own, which is frozen with it."""
+
+    def __init__(self, module: nn.Module, skip: nn.Module):
+        super().__init__()
+        self.module, self.skip = module, skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.module(x) + self.skip(x)
+        return y
+
+
 class PathLayer(nn.Module):
     """act(skip(x) + sum_m P[l, m] * tau_m * module_m(x)), then an optional pooling; act is the ReLU in the paper.
 
     join "concat", ours: act(skip(x) + tau_m * module_m(x)) of each m that is on, side by side, in the order of m.
+    join "lanes", ours: so in every layer, and each module hears its own lane alone: what module m of the layer before
+    gave or, if m is off there, the nearest one before m. Skips lie in the modules (`WithSkip`).
     """
 
     def __init__(
@@ -98,8 +112,14 @@ class PathLayer(nn.Module):
         self.attention = attention
         self.after = after
 
-    def forward(self, x: Tensor, row: tuple[bool, ...]) -> Tensor:
-        outputs = {m: self.parallel[m](x) for m, on in enumerate(row) if on}
+    def forward(self, x: Tensor, row: tuple[bool, ...], before: tuple[bool, ...] | None = None) -> Tensor:
+        """`row`: the modules that are on, `before`: those of the layer before, if there is one."""
+        active = [m for m, on in enumerate(row) if on]
+        if self.join == "lanes" and before is not None:
+            parts = x.chunk(sum(before), dim=1)
+            outputs = {m: self.parallel[m](parts[i]) for m, i in zip(active, heard(row, before))}
+        else:
+            outputs = {m: self.parallel[m](x) for m in active}
         if self.attention is not None:
             weights = self.attention(outputs)
             outputs = {m: weights[m] * T for m, T in outputs.items()}
@@ -108,9 +128,18 @@ class PathLayer(nn.Module):
         return y if self.after is None else self.after(y)
 
 
+def heard(row: tuple[bool, ...], before: tuple[bool, ...]) -> list[int]:
+    """For each lane of a layer the place, among the lanes of the layer before, of its own or of the nearest before it.
+
+    >>> heard((True, True, False, True), (True, False, False, True))
+    [0, 0, 1]
+    """
+    return [sum(before[: m + 1]) - 1 for m, on in enumerate(row) if on]
+
+
 def joined(outputs: list[Tensor], skip: Tensor | None, join: Join) -> Tensor:
     """Modules' outputs and the skip as the input of the activation."""
-    if join == "concat":
+    if join != "sum":
         return torch.cat(outputs if skip is None else [T + skip for T in outputs], dim=1)
     terms = outputs + ([] if skip is None else [skip])
     if not terms:
@@ -157,8 +186,8 @@ class PathNetwork(nn.Module):
         """What leaves each layer, one after the other."""
         path = Path.full(self.L, self.M) if path is None else path
         x = x if self.stem is None else self.stem(x)
-        for layer, row in zip(self.layers, path.rows):
-            x = layer(x, row)
+        for layer, row, before in zip(self.layers, path.rows, (None, *path.rows)):
+            x = layer(x, row, before)
             yield x
 
     def features(self, x: Tensor, path: Path | None = None) -> Tensor:  # (b, D)
@@ -182,18 +211,18 @@ class PathNetwork(nn.Module):
         fresh: as they were drawn. copy: with the weights of the module of `last`, the path trained last, in the same
         layer. zero: as drawn, but adding nothing at first; so does a copy where outputs are summed, because the sum
         would count twice. Not so in a layer with attention, which would never wake a silent module. A layer that
-        concatenates gets columns of zeros in the classifier for each new module.
+        concatenates gets columns of zeros in the classifier for each new module, which silence a whole new lane.
         """
         if before:  # else it is the first path, which has nothing to begin from
             for l, m in path ^ (path & before):  # noqa: E741
                 layer = self._layer(l)
                 if start == "copy":
                     layer.parallel[m].load_state_dict(layer.parallel[last.rows[l].index(True)].state_dict())
-                silent = start == "zero" or (start == "copy" and layer.join == "sum")
+                silent = layer.join != "lanes" and (start == "zero" or (start == "copy" and layer.join == "sum"))
                 # tau * T has no gradient where tau is a response to T = 0
                 if silent and not (layer.attention is not None and layer.attention.responds):
                     _silence(layer.parallel[m])
-        if self._layer(self.L - 1).join == "concat":
+        if self._layer(self.L - 1).join != "sum":
             old = [m for m, on in enumerate(before.rows[-1]) if on]
             blocks = dict(zip(old, torch.split(self.head.weight.detach(), self.num_features, dim=1)))
             zeros = self.head.weight.new_zeros(self.num_classes, self.num_features)
@@ -233,7 +262,9 @@ class PathNetwork(nn.Module):
 
     def parameters_of_path(self, path: Path) -> list[nn.Parameter]:
         """The parameter tensors of the modules of `path` in forward order: no skip, head or attention."""
-        return [p for l, m in path for p in self._layer(l).parallel[m].parameters()]  # noqa: E741
+        modules = [self._layer(l).parallel[m] for l, m in path]  # noqa: E741
+        own = [module.module if isinstance(module, WithSkip) else module for module in modules]
+        return [p for module in own for p in module.parameters()]
 
     def _layer(self, index: int) -> PathLayer:
         layer = self.layers[index]

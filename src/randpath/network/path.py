@@ -96,6 +96,25 @@ def last_layers(N: int, layers: int, last: Path, P_fixed: Path, rng: np.random.G
     return list(found)
 
 
+def next_lane(P_fixed: Path, layers: int | None) -> Path:
+    """The path of a new lane: the module number after those used, in the last `layers` layers (none: in all of them).
+
+    In the layers before, and everywhere once no number is left, it keeps to the modules of the newest lane.
+
+    >>> P_fixed = Path.of([[1, 0, 0], [1, 1, 0]])
+    >>> next_lane(P_fixed, 1).to_lists(), next_lane(P_fixed, None).to_lists()
+    ([[1, 0, 0], [0, 0, 1]], [[0, 0, 1], [0, 0, 1]])
+    """
+    L, M = len(P_fixed.rows), len(P_fixed.rows[0])
+    new = max((m + 1 for m, on in enumerate(P_fixed.rows[-1]) if on), default=0)
+    chosen = []
+    for l, row in enumerate(P_fixed.rows):  # noqa: E741
+        used = [m for m, on in enumerate(row) if on]
+        opens = new < M and (layers is None or l >= L - layers)
+        chosen.append(new if opens or not used else used[-1])
+    return Path(tuple(tuple(m == i for m in range(M)) for i in chosen))
+
+
 def candidates(N: int, P_fixed: Path, rng: np.random.Generator) -> list[Path]:
     """Up to N random paths that differ in P_fixed | P, the network that each would make (section 3.3).
 

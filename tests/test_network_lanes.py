@@ -1,0 +1,220 @@
+"""Lanes: paths that hear themselves alone and stand side by side before the classifier."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from randpath.data.augment import Augment
+from randpath.engines.serial import quiet
+from randpath.errors import UsageError
+from randpath.learning.method import Work
+from randpath.learning.selection import train_candidate
+from randpath.learning.views import Views
+from randpath.methods.rps import RPS
+from randpath.network.backbones import Backbone
+from randpath.network.fold import fold
+from randpath.network.layers import PathNetwork
+from randpath.network.path import Path, next_lane
+from tests.checks import (
+    check_goes_on_bit_exactly_after_a_round_trip,
+    check_goes_on_exactly_from_an_unfinished_fit,
+    pictures,
+    setting,
+    tasks,
+)
+
+SHAPES = {"mlp": (8, 8, 3), "compact": (16, 16, 3), "resnet18_cifar": (16, 16, 3), "resnet32": (16, 16, 3)}
+
+
+def images(name: str, n: int = 6) -> Tensor:
+    h, w, c = SHAPES[name]
+    return torch.randn(n, c, h, w, generator=torch.Generator().manual_seed(0))
+
+
+def opened(name: str, start: str = "copy", layers: int | None = None) -> tuple[PathNetwork, Path, Path]:
+    """A network that has learned in one lane, batch-norm included, and has just opened a second one."""
+    net = Backbone(name, SHAPES[name], 3, "none", 8, join="lanes").build(0)
+    empty = Path.empty(net.L, 3)
+    P = next_lane(empty, layers)
+    net.open(P, empty, empty, start)  # type: ignore[arg-type]
+    net.grow_head(4)
+    net.train_only(P)
+    net.train()
+    net(images(name), P)
+    P_ts = P | next_lane(P, layers)
+    net.open(P_ts, P, P, start)  # type: ignore[arg-type]
+    net.eval()
+    return net, P, P_ts
+
+
+def make(backbone: str = "mlp", **options: object) -> RPS:
+    s = setting(30, backbone)
+    s = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"))
+    return RPS(s, **{"switch_every": 1, "start": "copy", **options})  # type: ignore[arg-type]
+
+
+def test_two_lanes_by_hand():
+    """Layer 1 has no skip, layer 2 has the identity: q is written out; lane 2 never hears lane 1."""
+    net = Backbone("mlp", (2,), 2, "none", 2, join="lanes").build(0)
+    P_ts = Path.full(2, 2)
+    net.open(P_ts, Path.empty(2, 2), Path.empty(2, 2), "fresh")
+    net.grow_head(3)
+    x = torch.tensor([[0.3, -1.2]])
+    (A, B), (C, D) = [module[1] for module in net.layers[0].parallel], [one.module for one in net.layers[1].parallel]
+    a, b = torch.relu(A(x)), torch.relu(B(x))
+    expected = net.head(torch.cat([torch.relu(C(a) + a), torch.relu(D(b) + b)], dim=1))
+    assert torch.equal(net(x, P_ts), expected)
+
+
+def test_lanes_that_share_their_first_layer_by_hand():
+    net = Backbone("mlp", (2,), 2, "none", 2, join="lanes").build(0)
+    P_ts = Path.of([[1, 0], [1, 1]])
+    net.open(P_ts, Path.empty(2, 2), Path.empty(2, 2), "fresh")
+    net.grow_head(3)
+    x = torch.tensor([[0.3, -1.2]])
+    C, D = [one.module for one in net.layers[1].parallel]
+    a = torch.relu(net.layers[0].parallel[0](x))
+    expected = net.head(torch.cat([torch.relu(C(a) + a), torch.relu(D(a) + a)], dim=1))
+    assert torch.equal(net(x, P_ts), expected)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("start", ["fresh", "copy", "zero"])
+def test_a_new_lane_changes_no_answer_before_the_first_step(name, start):
+    net, P, P_ts = opened(name, start)
+    f = net.num_features
+    with torch.no_grad():
+        before = net.features(images(name), P) @ net.head.weight[:, :f].T + net.head.bias
+        assert torch.allclose(net(images(name), P_ts), before, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_copied_lane_begins_with_the_features_of_the_one_trained_last(name):
+    net, _, P_ts = opened(name)
+    with torch.no_grad():
+        first, second = net.features(images(name), P_ts).chunk(2, dim=1)
+    assert torch.equal(first, second) and first.any()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("layers", [None, 1])
+def test_folding_changes_nothing(name, layers):
+    net, _, P_ts = opened(name, "fresh", layers)
+    with torch.no_grad():
+        net.head.weight.normal_(generator=torch.Generator().manual_seed(2))
+        assert torch.allclose(net(images(name), P_ts), fold(net, P_ts)(images(name)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layers", [None, 1])
+@pytest.mark.parametrize("backbone", ["mlp", "compact"])
+def test_a_frozen_lane_gives_the_same_features_ever_after(backbone, layers):
+    """Skips included: in a network that sums, the skips and the other modules of a layer go on learning."""
+    method = make(backbone, open_layers=layers, views=2)
+    x = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    frozen = None
+    for one in tasks(method):
+        learned = method.learn(one, Work())
+        assert learned.saturation is not None and learned.switched
+        with torch.no_grad():
+            features = method.net.eval().features(x, method.P_ts)
+        if frozen is not None:
+            assert torch.equal(features[:, : frozen.shape[1]], frozen)
+        frozen = features
+    assert [sum(row) for row in method.P_ts.rows] == [3 if layers is None else 1] * (method.net.L - 1) + [3]
+    assert method.inference()(x).shape == (4, 6)
+
+
+def test_no_lane_is_left():
+    method = make("mlp", views=2)
+    for one in tasks(method, (2, 2, 2, 2)):
+        before = {name: t.clone() for name, t in method.net.state_dict().items() if name.startswith("layers.")}
+        learned = method.learn(one, Work())
+    assert any("wholly in frozen modules" in remark for remark in learned.remarks)
+    assert all(torch.equal(method.net.state_dict()[name], tensor) for name, tensor in before.items())
+    assert method.inference()(torch.rand(4, 1, 8, 8)).shape == (4, 8)
+
+
+@pytest.mark.parametrize("switch_every", [1, 2])  # 2: in task 3 the lane goes on learning beside a frozen one
+@pytest.mark.parametrize("backbone", ["mlp", "compact"])
+def test_views_change_nothing_where_all_views_are_equal(backbone, switch_every):
+    """Losses and weights against frozen lanes that are computed at every visit, over 20 steps or more."""
+    found = []
+    for views in (None, 3):
+        s = setting(30, backbone)
+        s = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"), augment=PLAIN)
+        s = replace(s, training=replace(s.training, epochs=7, optimizer="sgd", lr=0.02, schedule="cosine"))
+        method = RPS(s, switch_every=switch_every, start="copy", views=views, gamma=1.0, balanced=True)
+        *_, learned = [method.learn(one, Work()) for one in tasks(method, (2, 2, 2, 2))]
+        found.append(([e["loss_ce"] + e["loss_dist"] for e in learned.epochs], method.net.weights(method.P_ts)))
+    (plain, weights), (seen_once, same) = found
+    assert seen_once == pytest.approx(plain, rel=1e-5, abs=1e-5)
+    assert all(torch.allclose(tensor, same[name], rtol=1e-4, atol=1e-5) for name, tensor in weights.items())
+
+
+PLAIN = Augment((0.3,), (0.3,), padding=0, degrees=0.0)
+
+
+def test_a_visit_draws_one_of_the_views_of_its_own_image():
+    method = make("mlp")
+    first, *_ = tasks(method)
+    method.learn(first, Work())
+    frozen, data = fold(method.net, method.P_ts), pictures(range(3), each=4)
+    views = Views(frozen, data, 2, method.setting.training, method.setting.augment, (0,))
+    assert views.features.shape == (2, 12, 16)
+    assert not torch.equal(views.features[0], views.features[1])
+    numbers = torch.tensor([3, 0, 11])
+    drawn = [views.at(numbers, step) for step in range(8)]
+    for f in drawn:
+        assert all(any(torch.equal(f[i], views.features[v, n]) for v in range(2)) for i, n in enumerate(numbers))
+    assert len({f.numpy().tobytes() for f in drawn}) > 1
+    (x, y), (plain, labels) = (next(iter(d.batches([np.arange(12)]))) for d in (views.data, data))
+    assert torch.equal(x, plain) and y.tolist() == list(range(12))
+    assert torch.equal(views.labels[y], labels)
+
+
+def test_frozen_lanes_are_not_computed_at_each_visit(monkeypatch):
+    """With views the network runs forward on the lane that learns alone."""
+    method = make("compact", views=2)
+    first, second, _ = tasks(method)
+    method.learn(first, Work())
+    seen = []
+    forward = PathNetwork.features
+    monkeypatch.setattr(PathNetwork, "features", lambda self, x, path: (seen.append(path), forward(self, x, path))[1])
+    job = method._job(second, method._begin(second, 2, 0, method.S, fold(method.net, method.P_ts)), Work())
+    job = replace(job, val=second.val.take(np.arange(0)))
+    train_candidate(job, 1, (0, next_lane(method.P_ts, None)), quiet)
+    assert set(seen) == {next_lane(method.P_ts, None)}
+
+
+def test_saturation_leaves_skips_out():
+    net, P, _ = opened("compact")
+    names = {id(p): name for name, p in net.named_parameters()}
+    assert not [p for p in net.parameters_of_path(P) if ".skip." in names[id(p)]]
+    plain = Backbone("compact", SHAPES["compact"], 3, "none", 8).build(0)
+    assert len(net.parameters_of_path(P)) == len(plain.parameters_of_path(P))
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "compact"])
+def test_resume_is_exact(backbone, tmp_path):
+    check_goes_on_bit_exactly_after_a_round_trip(lambda: make(backbone, views=2), tmp_path / "tasks")
+    check_goes_on_exactly_from_an_unfinished_fit(lambda: make(backbone, views=2), tmp_path / "steps")
+
+
+def test_lanes_distilled_into_one():
+    method = make("mlp", views=2, compress=2)
+    lanes = []
+    for one in tasks(method):
+        method.learn(one, Work())
+        lanes.append(method.P_ts.to_lists()[-1])
+    assert lanes == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]  # the newest one, which the others were distilled into
+    assert method.inference()(torch.rand(4, 1, 8, 8)).shape == (4, 6)
+
+
+def test_what_lanes_cannot_have_is_refused():
+    with pytest.raises(UsageError, match="--set attention=none"):
+        Backbone("mlp", (8, 8, 1), 3, "peak", join="lanes").build(0)
+    with pytest.raises(UsageError, match="--set join=lanes"):
+        RPS(setting(), views=2)
