@@ -17,7 +17,9 @@ tuned = Experiment(
     class_order=1993,  # iCaRL's
     backbone="compact",
     width=96,
+    modules=10,
     attention="none",  # peak response slows the last layer down in few epochs (docs/log.md)
+    join="lanes",  # a frozen path keeps its features: what 20 exemplars of a class cannot keep (docs/log.md)
     stem="whiten",
     activation="gelu",
     memory=2000,
@@ -29,20 +31,22 @@ tuned = Experiment(
         first_factor=2,
         batch=32,
         optimizer="sgd",
-        lr=0.02,
+        lr=0.03,
         first_lr=0.05,
         weight_decay=5e-4,
         schedule="one_cycle",
         small_side=24,
     ),
-    options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 2.0, "threshold": 4.0},
+    options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 1.5, "start": "copy", "views": 4},
 )
 
 # The paper's network, objective and candidates at the width of `tuned`: N = 2 candidates, which share its epochs.
 paper = replace(
     tuned,
     variant="paper",
+    modules=8,
     attention="peak",
+    join="sum",
     stem="learned",
     activation="relu",
     herding=False,
