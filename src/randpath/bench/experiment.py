@@ -44,7 +44,9 @@ class Experiment:
     attention: Annotated[Attention, "of the last layer; scale, ours: a learned number for each module"] = "peak"
     stem: Annotated[Stem, "whiten: a fixed first layer, made from the first task's images"] = "learned"
     activation: Annotated[Activation, "inside and after the modules"] = "relu"
-    join: Annotated[Join, "of the last layer's modules; concat: side by side, for a classifier that grows"] = "sum"
+    join: Annotated[
+        Join, "of the last layer's modules; concat: side by side; lanes: in all layers, each for itself"
+    ] = "sum"
     training: Training = Training()
     padding: Annotated[int, at_least(0), "pixels that a crop may shift"] = 4
     degrees: Annotated[float, between(0, 180), "of rotation, each way"] = 10.0
