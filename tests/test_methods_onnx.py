@@ -43,6 +43,20 @@ def test_the_answer_of_every_method_is_the_same_in_onnx(name):
     assert q.shape == (12, 3)
 
 
+def test_lanes_are_the_same_in_onnx():
+    s = setting(backbone="compact")
+    lanes = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"))
+    method = METHODS["rps"](lanes, switch_every=1, start="copy", views=2)
+    for one in tasks(method):
+        method.learn(one, Work())
+    images = pictures(range(6), each=2, seed=5).items
+    answering = Answering(method.inference(), method.setting.augment)
+    proto = export(answering, torch.zeros(2, 8, 8, 1, dtype=torch.uint8), "images", "logits")
+    q = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"images": images})[0]
+    np.testing.assert_allclose(q, answering(torch.from_numpy(images)).numpy(), rtol=1e-3, atol=1e-4)
+    assert method.inference().head.num_features == 3 * method.net.num_features
+
+
 def test_a_run_is_exported_by_the_command_with_its_names(tmp_path, capsys):
     run(TINY, tmp_path / "run")
     assert export_command(tmp_path / "run", tmp_path / "icarl.onnx") == 0
