@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays
 from randpath.engines.serial import quiet
 from randpath.errors import UsageError
+from randpath.learning.fisher import fisher_max
 from randpath.learning.method import Work
+from randpath.learning.saturation import relative_saturation, saturation
 from randpath.learning.selection import train_candidate
 from randpath.learning.views import Views
 from randpath.methods.rps import RPS
@@ -195,6 +198,27 @@ def test_saturation_leaves_skips_out():
     assert not [p for p in net.parameters_of_path(P) if ".skip." in names[id(p)]]
     plain = Backbone("compact", SHAPES["compact"], 3, "none", 8).build(0)
     assert len(net.parameters_of_path(P)) == len(plain.parameters_of_path(P))
+
+
+@pytest.mark.parametrize("m", [0, 1])
+@pytest.mark.parametrize("name", ["mlp", "compact"])
+def test_saturation_of_a_lane_is_that_of_the_whole_network(name, m):
+    """The constant of the other lanes against gradients through all of them."""
+    net, _, P_ts = opened(name, "fresh")
+    with torch.no_grad():
+        net.head.weight.normal_(generator=torch.Generator().manual_seed(2))
+    P = Path.of([[int(i == m) for i in range(3)]] * net.L)
+    h, w, c = SHAPES[name]
+    drawn = np.random.default_rng(0)
+    data = Arrays(drawn.integers(0, 255, (12, h, w, c)).astype(np.uint8), drawn.integers(0, 4, 12))
+    augment = Augment((0.5,) * 3, (0.25,) * 3)
+    tensors = net.parameters_of_path(P)
+    n = min(10, len(tensors) // 2)
+    x, y = next(iter(data.batches([np.arange(12)])))
+    I = fisher_max(net, P_ts, [*tensors[:n], *tensors[-n:]], [(augment.plain(x), y)])  # noqa: E741
+    expected = relative_saturation([i.sum().item() for i in I])
+    assert net.are_apart(P_ts) and not net.are_apart(P)
+    assert saturation(net, P, P_ts, data, augment) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("backbone", ["mlp", "compact"])

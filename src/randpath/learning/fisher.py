@@ -59,11 +59,15 @@ def gradients(
 
 
 def fisher_max(
-    net: nn.Module, path: Path | None, parameters: Sequence[nn.Parameter], batches: Iterable[tuple[Tensor, Tensor]]
+    net: nn.Module,
+    path: Path | None,
+    parameters: Sequence[nn.Parameter],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    of: Callable[[Tensor, Tensor], Tensor] = log_likelihood,
 ) -> list[Tensor]:
     """I = max over images of F_i, element by element (eq. 5)."""
     largest = [torch.zeros_like(p, requires_grad=False) for p in parameters]  # |gradient|
-    for chunk in gradients(net, path, parameters, batches):
+    for chunk in gradients(net, path, parameters, batches, of):
         for present, g in zip(largest, chunk):
             torch.maximum(present, g.abs().amax(dim=0), out=present)
     return [g.double().square() for g in largest]

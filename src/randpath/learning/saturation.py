@@ -4,11 +4,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
 from randpath.errors import NotFinite
-from randpath.learning.fisher import fisher_max
+from randpath.learning.fisher import fisher_max, log_likelihood
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path
 
@@ -42,5 +45,37 @@ def saturation(net: PathNetwork, P: Path, P_ts: Path, exemplars: Dataset, augmen
     device = tensors[0].device
     chunks = np.array_split(np.arange(len(exemplars)), max(1, len(exemplars) // 128))
     batches = ((augment.plain(x.to(device)), y.to(device)) for x, y in exemplars.batches(chunks))
-    I = fisher_max(net, P_ts, [*tensors[:n], *tensors[-n:]], batches)  # noqa: E741
+    measured = [*tensors[:n], *tensors[-n:]]
+    if net.are_apart(P_ts):
+        lane = OwnShare(net, P, P_ts)
+        told = ((x, lane.told(x, y)) for x, y in batches)
+        I = fisher_max(lane, None, measured, told, of=OwnShare.log_likelihood)  # noqa: E741
+    else:
+        I = fisher_max(net, P_ts, measured, batches)  # noqa: E741
     return relative_saturation([i.sum().item() for i in I])
+
+
+class OwnShare(nn.Module):
+    """W_m f_m(x), what lane m adds to the logits.
+
+    What the others add is the same for every weight of this lane: it is computed once, batch by batch, and not again
+    for the gradient of each image.
+    """
+
+    def __init__(self, net: PathNetwork, P: Path, P_ts: Path):
+        super().__init__()
+        self.net, self.P, self.P_ts = net, P, P_ts
+        first = sum(P_ts.rows[-1][: P.rows[-1].index(True)]) * net.num_features
+        self.columns = slice(first, first + net.num_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.net.features(x, self.P), self.net.head.weight[:, self.columns])
+
+    @torch.no_grad()
+    def told(self, x: Tensor, y: Tensor) -> Tensor:  # (b, 1 + classes)
+        """Each image's label, and what the other lanes and the bias add to its logits."""
+        return torch.cat([y.unsqueeze(1), self.net(x, self.P_ts) - self(x)], dim=1)
+
+    @staticmethod
+    def log_likelihood(q: Tensor, told: Tensor) -> Tensor:
+        return log_likelihood(q + told[1:], told[0].long())

@@ -216,7 +216,9 @@ class RPS:
         s = self.setting
         P_ts = P_fixed | P
         memory = copy.copy(self.memory)
-        features = partial(unit_features, net, P_ts, setting=s) if s.herding else None
+        # Of lanes the newest alone, which has learned these classes: each other one would cost as much again.
+        seen = P if s.backbone.join == "lanes" else P_ts
+        features = partial(unit_features, net, seen, setting=s) if s.herding else None
         memory.update(task.train, task.val, (s.seed, begun.k, *begun.call), features)
         mu_sat = None
         if len(memory):

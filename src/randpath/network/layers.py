@@ -260,6 +260,12 @@ class PathNetwork(nn.Module):
         for name, tensor in weights.items():
             present[name].copy_(tensor)
 
+    def are_apart(self, path: Path) -> bool:
+        """Whether `path` is several lanes that share no module, under a classifier that adds up what they give."""
+        row = path.rows[-1]
+        apart = self._layer(self.L - 1).join == "lanes" and all(own == row for own in path.rows)
+        return apart and sum(row) > 1 and self.head.kind == "linear"
+
     def parameters_of_path(self, path: Path) -> list[nn.Parameter]:
         """The parameter tensors of the modules of `path` in forward order: no skip, head or attention."""
         modules = [self._layer(l).parallel[m] for l, m in path]  # noqa: E741

@@ -37,7 +37,7 @@ tuned = Experiment(
         schedule="one_cycle",
         small_side=24,
     ),
-    options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 1.5, "start": "copy", "views": 4},
+    options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 1.5, "start": "copy", "views": 2},
 )
 
 # The paper's network, objective and candidates at the width of `tuned`: N = 2 candidates, which share its epochs.
