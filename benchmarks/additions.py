@@ -65,6 +65,7 @@ class Additions:
 
     def train(self, job, threads, candidate, tick):
         """`train_candidate` with another job."""
+        job = replace(job, views=None)  # what is added looks at labels, which views replace by numbers
         if job.teacher is not None and "teacher" in self.strengths:
             net = job.setting.backbone.build(job.setting.seed)
             net.load_weights(job.weights)

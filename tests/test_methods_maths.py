@@ -13,8 +13,10 @@ from randpath.learning.method import Work
 from randpath.learning.plain import grown
 from randpath.learning.train import Training
 from randpath.methods.der import DER
+from randpath.methods.gem import GEM
 from randpath.methods.icarl import ICaRL, NearestMean, targets
 from randpath.methods.lwf import LwF
+from randpath.network.layers import PathNetwork
 from tests.checks import setting, task, tasks
 
 
@@ -126,3 +128,20 @@ def test_the_losses_of_lwf_by_hand(over):
         student = torch.softmax(q / 4, dim=1)[:, :2]  # of four classes
         wanted = -16 * (teacher * student.log()).sum(dim=1).mean()
     assert line["loss_dist"] == pytest.approx(wanted.item(), rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("small_side", [None, 16])
+def test_gem_normalises_old_tasks_together_with_the_batch(monkeypatch, small_side):
+    """A forward pass of one task alone would tell a network with batch-norm, by its statistics, which task it is."""
+    s = setting(30, "compact")
+    s = replace(s, training=replace(s.training, small_side=small_side))
+    method = GEM(s, exemplars=5)
+    first, second, third = tasks(method)
+    method.learn(first, Work())
+    method.learn(second, Work())
+    sizes, forward = [], PathNetwork.forward
+    monkeypatch.setattr(
+        PathNetwork, "forward", lambda net, x: (sizes.append(len(x)) if net.training else None, forward(net, x))[1]
+    )
+    method.learn(third, Work())
+    assert sizes == ([16 + 2 * 5] * 2 + [len(third.train) - 32 + 2 * 5]) * 2  # each step of two epochs

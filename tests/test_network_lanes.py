@@ -10,15 +10,15 @@ from torch import Tensor
 from randpath.data.augment import Augment
 from randpath.data.dataset import Arrays
 from randpath.engines.serial import quiet
-from randpath.errors import UsageError
+from randpath.errors import Stopped, UsageError
 from randpath.learning.fisher import fisher_max
-from randpath.learning.method import Work
+from randpath.learning.method import Work, unit_features
 from randpath.learning.saturation import relative_saturation, saturation
 from randpath.learning.selection import train_candidate
 from randpath.learning.views import Views
 from randpath.methods.rps import RPS
 from randpath.network.backbones import Backbone
-from randpath.network.fold import fold
+from randpath.network.fold import Folded, fold
 from randpath.network.layers import PathNetwork
 from randpath.network.path import Path, next_lane
 from tests.checks import (
@@ -140,7 +140,7 @@ def test_no_lane_is_left():
     assert method.inference()(torch.rand(4, 1, 8, 8)).shape == (4, 8)
 
 
-@pytest.mark.parametrize("switch_every", [1, 2])  # 2: in task 3 the lane goes on learning beside a frozen one
+@pytest.mark.parametrize("switch_every", [1, 2])  # 2: in task 4 a lane goes on learning beside a frozen one
 @pytest.mark.parametrize("backbone", ["mlp", "compact"])
 def test_views_change_nothing_where_all_views_are_equal(backbone, switch_every):
     """Losses and weights against frozen lanes that are computed at every visit, over 20 steps or more."""
@@ -150,8 +150,9 @@ def test_views_change_nothing_where_all_views_are_equal(backbone, switch_every):
         s = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"), augment=PLAIN)
         s = replace(s, training=replace(s.training, epochs=7, optimizer="sgd", lr=0.02, schedule="cosine"))
         method = RPS(s, switch_every=switch_every, start="copy", views=views, gamma=1.0, balanced=True)
-        *_, learned = [method.learn(one, Work()) for one in tasks(method, (2, 2, 2, 2))]
-        found.append(([e["loss_ce"] + e["loss_dist"] for e in learned.epochs], method.net.weights(method.P_ts)))
+        learned = [method.learn(one, Work()) for one in tasks(method, (2, 2, 2, 2))]
+        losses = [e["loss_ce"] + e.get("loss_dist", 0.0) for one in learned for e in one.epochs]
+        found.append((losses, method.net.weights(method.P_ts)))
     (plain, weights), (seen_once, same) = found
     assert seen_once == pytest.approx(plain, rel=1e-5, abs=1e-5)
     assert all(torch.allclose(tensor, same[name], rtol=1e-4, atol=1e-5) for name, tensor in weights.items())
@@ -178,18 +179,49 @@ def test_a_visit_draws_one_of_the_views_of_its_own_image():
     assert torch.equal(views.labels[y], labels)
 
 
-def test_frozen_lanes_are_not_computed_at_each_visit(monkeypatch):
-    """With views the network runs forward on the lane that learns alone."""
+def test_frozen_lanes_and_the_teacher_are_not_computed_at_each_visit(monkeypatch):
+    """With views the network runs forward on the lane that learns alone, and what is frozen once for each view."""
     method = make("compact", views=2)
     first, second, _ = tasks(method)
     method.learn(first, Work())
-    seen = []
-    forward = PathNetwork.features
-    monkeypatch.setattr(PathNetwork, "features", lambda self, x, path: (seen.append(path), forward(self, x, path))[1])
     job = method._job(second, method._begin(second, 2, 0, method.S, fold(method.net, method.P_ts)), Work())
     job = replace(job, val=second.val.take(np.arange(0)))
+    seen, images_seen = [], []
+    of_lane, of_frozen = PathNetwork.features, Folded.features
+    monkeypatch.setattr(PathNetwork, "features", lambda net, x, path: (seen.append(path), of_lane(net, x, path))[1])
+    monkeypatch.setattr(Folded, "features", lambda net, x: (images_seen.append(len(x)), of_frozen(net, x))[1])
     train_candidate(job, 1, (0, next_lane(method.P_ts, None)), quiet)
     assert set(seen) == {next_lane(method.P_ts, None)}
+    assert sum(images_seen) == 2 * len(job.data)
+
+
+def test_a_stop_is_heard_while_views_are_computed():
+    method = make("mlp")
+    method.learn(tasks(method)[0], Work())
+
+    def stop(share: float) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        Views(
+            fold(method.net, method.P_ts), pictures(range(2)), 2, method.setting.training, method.setting.augment, (0,),
+            stop,
+        )  # fmt: skip
+
+
+def test_herding_looks_at_the_newest_lane(monkeypatch):
+    s = setting(30, herding=True)
+    s = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"))
+    method = RPS(s, switch_every=1)
+    seen = []
+    monkeypatch.setattr(
+        "randpath.methods.rps.unit_features",
+        lambda net, path, data, setting: (seen.append(path), unit_features(net, path, data, setting))[1],
+    )
+    for one in tasks(method):
+        method.learn(one, Work())
+        assert set(seen) == {method.P}
+        seen.clear()
 
 
 def test_saturation_leaves_skips_out():
@@ -217,7 +249,7 @@ def test_saturation_of_a_lane_is_that_of_the_whole_network(name, m):
     x, y = next(iter(data.batches([np.arange(12)])))
     I = fisher_max(net, P_ts, [*tensors[:n], *tensors[-n:]], [(augment.plain(x), y)])  # noqa: E741
     expected = relative_saturation([i.sum().item() for i in I])
-    assert net.are_apart(P_ts) and not net.are_apart(P)
+    assert net.adds_lanes(P_ts) and not net.adds_lanes(P)
     assert saturation(net, P, P_ts, data, augment) == pytest.approx(expected, rel=1e-4)
 
 
@@ -227,18 +259,10 @@ def test_resume_is_exact(backbone, tmp_path):
     check_goes_on_exactly_from_an_unfinished_fit(lambda: make(backbone, views=2), tmp_path / "steps")
 
 
-def test_lanes_distilled_into_one():
-    method = make("mlp", views=2, compress=2)
-    lanes = []
-    for one in tasks(method):
-        method.learn(one, Work())
-        lanes.append(method.P_ts.to_lists()[-1])
-    assert lanes == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]  # the newest one, which the others were distilled into
-    assert method.inference()(torch.rand(4, 1, 8, 8)).shape == (4, 6)
-
-
 def test_what_lanes_cannot_have_is_refused():
     with pytest.raises(UsageError, match="--set attention=none"):
         Backbone("mlp", (8, 8, 1), 3, "peak", join="lanes").build(0)
     with pytest.raises(UsageError, match="--set join=lanes"):
         RPS(setting(), views=2)
+    with pytest.raises(UsageError, match="compress is for paths"):
+        make(compress=2)

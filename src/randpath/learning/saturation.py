@@ -46,10 +46,10 @@ def saturation(net: PathNetwork, P: Path, P_ts: Path, exemplars: Dataset, augmen
     chunks = np.array_split(np.arange(len(exemplars)), max(1, len(exemplars) // 128))
     batches = ((augment.plain(x.to(device)), y.to(device)) for x, y in exemplars.batches(chunks))
     measured = [*tensors[:n], *tensors[-n:]]
-    if net.are_apart(P_ts):
+    if net.adds_lanes(P_ts):
         lane = OwnShare(net, P, P_ts)
-        told = ((x, lane.told(x, y)) for x, y in batches)
-        I = fisher_max(lane, None, measured, told, of=OwnShare.log_likelihood)  # noqa: E741
+        targets = ((x, lane.label_and_rest(x, y)) for x, y in batches)
+        I = fisher_max(lane, None, measured, targets, of=OwnShare.log_likelihood)  # noqa: E741
     else:
         I = fisher_max(net, P_ts, measured, batches)  # noqa: E741
     return relative_saturation([i.sum().item() for i in I])
@@ -67,15 +67,16 @@ class OwnShare(nn.Module):
         self.net, self.P, self.P_ts = net, P, P_ts
         first = sum(P_ts.rows[-1][: P.rows[-1].index(True)]) * net.num_features
         self.columns = slice(first, first + net.num_features)
+        self.train(net.training)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(self.net.features(x, self.P), self.net.head.weight[:, self.columns])
 
     @torch.no_grad()
-    def told(self, x: Tensor, y: Tensor) -> Tensor:  # (b, 1 + classes)
-        """Each image's label, and what the other lanes and the bias add to its logits."""
+    def label_and_rest(self, x: Tensor, y: Tensor) -> Tensor:  # (b, 1 + classes)
+        """Each image's label and what the other lanes and the bias add to its logits, side by side: one target."""
         return torch.cat([y.unsqueeze(1), self.net(x, self.P_ts) - self(x)], dim=1)
 
     @staticmethod
-    def log_likelihood(q: Tensor, told: Tensor) -> Tensor:
-        return log_likelihood(q + told[1:], told[0].long())
+    def log_likelihood(q: Tensor, label_and_rest: Tensor) -> Tensor:
+        return log_likelihood(q + label_and_rest[1:], label_and_rest[0].long())

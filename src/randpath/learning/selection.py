@@ -87,7 +87,9 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
     log_counts = None if job.log_counts is None else job.log_counts.to(device)
     key = (*job.key, "candidate", index)
-    views = _views(job, net, P_tr, teacher, key)
+    views = _views(job, net, P_tr, key, tick)
+    # Just after a switch the teacher is what was frozen, and its features are at hand.
+    teacher_is_frozen = views is not None and teacher is not None and teacher.head.num_features == views.num_features
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
         if views is None:
@@ -98,9 +100,7 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
         terms = {"ce": (1.0, cross_entropy(q, y, log_counts, job.training.smoothing))}
         if teacher is not None:
             with torch.no_grad():
-                # Just after a switch the teacher is what was frozen.
-                known = views is not None and job.P_before == job.P_fixed
-                q_teacher = teacher.head(f_fixed) if known else teacher(x)
+                q_teacher = teacher.head(f_fixed) if teacher_is_frozen else teacher(x)
             terms["dist"] = (job.phi, distillation(q, q_teacher, job.temperature))
         return terms
 
@@ -125,13 +125,11 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     return Trial(index, P, epochs[-1]["validation"], weights, log, trained)
 
 
-def _views(job: Job, net: PathNetwork, P_tr: Path, teacher: Folded | None, key: Key) -> Views | None:
+def _views(job: Job, net: PathNetwork, P_tr: Path, key: Key, tick: Tick) -> Views | None:
     """Of the frozen lanes, if there are any beside one that learns."""
     if not job.views or not any(job.P_fixed.rows[-1]) or not any(P_tr.rows[-1]):
         return None
-    frozen = teacher if job.P_before == job.P_fixed else fold(net, job.P_fixed)
-    assert frozen is not None
-    return Views(frozen, job.data, job.views, job.training, job.setting.augment, key)
+    return Views(fold(net, job.P_fixed), job.data, job.views, job.training, job.setting.augment, key, tick)
 
 
 def best(trials: Iterable[Trial]) -> Trial:

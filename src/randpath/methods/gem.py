@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from randpath.data.dataset import Dataset, Joined
@@ -27,6 +28,9 @@ class GEM(Plain):
 
     g_t is the gradient of L_ce on exemplars of task t, `exemplars` of them drawn anew at each step (the original takes
     all). With a margin the dual variables are at least that, as in the original.
+
+    The batch and all exemplars go forward together. Alone, each task would be normalised by its own statistics, and a
+    network with batch-norm would learn what holds only as long as these say which task an image is of.
     """
 
     replays: ClassVar[bool] = True
@@ -44,8 +48,11 @@ class GEM(Plain):
         constraints: list[Tensor] = []
 
         def loss(x: Tensor, y: Tensor, step: int) -> Terms:
-            constraints[:] = [self._gradient(net, data, (s.seed, "gem", task.k, step, t)) for t, data in enumerate(old)]
-            return {"ce": (1.0, cross_entropy(net(x), y, smoothing=s.training.smoothing))}
+            drawn = [self._drawn(data, x, (s.seed, "gem", task.k, step, t)) for t, data in enumerate(old)]
+            together = torch.cat([x, *(x_t for x_t, _ in drawn)])
+            q, *q_old = net(together).split([len(x), *(len(y_t) for _, y_t in drawn)])
+            constraints[:] = [_gradient(cross_entropy(q_t, y_t), params) for q_t, (_, y_t) in zip(q_old, drawn)]
+            return {"ce": (1.0, cross_entropy(q, y, smoothing=s.training.smoothing))}
 
         def turn(step: int) -> None:
             if constraints:
@@ -64,14 +71,17 @@ class GEM(Plain):
         ]
         return [Joined(parts) for parts in by_task if parts]
 
-    def _gradient(self, net: nn.Module, data: Dataset, key: tuple[int | str, ...]) -> Tensor:
-        """d L_ce / d theta on exemplars of one old task."""
+    def _drawn(self, data: Dataset, like: Tensor, key: tuple[int | str, ...]) -> tuple[Tensor, Tensor]:
+        """Exemplars of one old task, of the size that the batch has at this step."""
         s, draw = self.setting, rng(*key)
         n = len(data) if self.exemplars is None else min(self.exemplars, len(data))
         x, y = next(iter(data.batches([draw.choice(len(data), n, replace=False)])))
-        was_training = net.training
-        net.train(was_training and n > 1)  # one image has no batch statistics
-        q = net(s.augment.train(moved(x, s.device), draw))
-        gradients = torch.autograd.grad(cross_entropy(q, moved(y, s.device)), list(net.parameters()))
-        net.train(was_training)
-        return torch.cat([g.flatten() for g in gradients])
+        x = s.augment.train(moved(x, s.device), draw)
+        if x.shape[1:] != like.shape[1:]:
+            x = F.interpolate(x, size=like.shape[2:], mode="bilinear", antialias=True)
+        return x, moved(y, s.device)
+
+
+def _gradient(loss: Tensor, params: list[nn.Parameter]) -> Tensor:
+    """As one vector; the graph is kept for the other losses of the step."""
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, params, retain_graph=True)])

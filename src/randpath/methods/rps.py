@@ -103,8 +103,10 @@ class RPS:
 
     def __post_init__(self) -> None:
         check(self, "options.")
-        if self.views and self.setting.backbone.join != "lanes":
+        if self.views and not self._lanes:
             raise UsageError("options.views is for lanes, which stand still once they are frozen: add --set join=lanes")
+        if self.compress and self._lanes:
+            raise UsageError("options.compress is for paths that are summed or joined in the last layer, not for lanes")
         self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
         self.memory = Memory(self.setting.budget)
         self.k = self.again = 0
@@ -114,6 +116,10 @@ class RPS:
     @property
     def P_ts(self) -> Path:
         return self.P_fixed | self.P
+
+    @property
+    def _lanes(self) -> bool:
+        return self.setting.backbone.join == "lanes"
 
     def learn(self, task: Task, work: Work) -> Learned:
         """Learn the next task."""
@@ -161,7 +167,7 @@ class RPS:
         if self.k == 0 or self.k in S:
             P_fixed = self.P_ts
             draw = rng(self.setting.seed, "paths", k)
-            if self.setting.backbone.join == "lanes":
+            if self._lanes:
                 paths = [next_lane(P_fixed, self.open_layers)]
             elif self.open_layers is None or self.k == 0:
                 paths = candidates(self.N, P_fixed, draw)
@@ -216,8 +222,8 @@ class RPS:
         s = self.setting
         P_ts = P_fixed | P
         memory = copy.copy(self.memory)
-        # Of lanes the newest alone, which has learned these classes: each other one would cost as much again.
-        seen = P if s.backbone.join == "lanes" else P_ts
+        # Of lanes the newest alone: each other one would cost as much again.
+        seen = P if self._lanes else P_ts
         features = partial(unit_features, net, seen, setting=s) if s.herding else None
         memory.update(task.train, task.val, (s.seed, begun.k, *begun.call), features)
         mu_sat = None
@@ -253,7 +259,7 @@ class RPS:
         notes = [f"candidate {trial.index} diverged: {trial.failure}" for trial in trials if trial.failure]
         if budget == 0 and first:
             notes.append(NO_REPLAY)
-        if begun.unchosen and self.N > 1 and (first or begun.k - 1 in begun.S):
+        if begun.unchosen and self.N > 1 and not self._lanes and (first or begun.k - 1 in begun.S):
             notes.append("no validation images to choose a path by: one candidate is trained")
         return notes
 
@@ -261,9 +267,8 @@ class RPS:
         """What a reader of the paper should know."""
         remarks = []
         if not settled.P ^ (settled.P & begun.P_fixed):
-            remarks.append(
-                "the path lies wholly in frozen modules: only the skips, the attention and the head were trained"
-            )
+            what = "head was" if self._lanes else "skips, the attention and the head were"
+            remarks.append(f"the path lies wholly in frozen modules: only the {what} trained")
         if settled.epochs:
             remarks.append(
                 f"{num_paths(begun.P_fixed | settled.P)} paths were distilled into one, which is measured anew"

@@ -108,14 +108,13 @@ def _assemble(
     positions: int,
     stem: Whitening | None = None,
 ) -> PathNetwork:
-    layers = []
+    layers, lanes = [], spec.join == "lanes"
     for l, part in enumerate(parts):  # noqa: E741
         attention = None
         if l == len(parts) - 1 and spec.attention != "none":
             attention = seeded(
                 lambda: PathAttention(spec.attention, spec.M, features, positions), seed, "attention", spec.attention
             )
-        lanes = spec.join == "lanes"
         layers.append(
             PathLayer(
                 [_module(part, seed, l, m, lanes) for m in range(spec.M)],

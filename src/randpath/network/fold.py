@@ -135,7 +135,7 @@ def _lane(module: nn.Module) -> nn.Module:
     """A module of a lane without batch-norm."""
     if isinstance(module, WithSkip):
         return WithSkip(_lane(module.module), _lane(module.skip))
-    return copy.deepcopy(module) if isinstance(module, Whole) else nn.Sequential(*_without_batch_norm(module))
+    return nn.Sequential(*_without_batch_norm(module))
 
 
 def _empty(kind: type[Kind], *sizes: Any, **more: Any) -> Kind:

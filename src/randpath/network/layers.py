@@ -260,8 +260,8 @@ class PathNetwork(nn.Module):
         for name, tensor in weights.items():
             present[name].copy_(tensor)
 
-    def are_apart(self, path: Path) -> bool:
-        """Whether `path` is several lanes that share no module, under a classifier that adds up what they give."""
+    def adds_lanes(self, path: Path) -> bool:
+        """Whether the logits on `path` are a sum over several lanes, none of which shares a module with another."""
         row = path.rows[-1]
         apart = self._layer(self.L - 1).join == "lanes" and all(own == row for own in path.rows)
         return apart and sum(row) > 1 and self.head.kind == "linear"

@@ -97,7 +97,7 @@ def last_layers(N: int, layers: int, last: Path, P_fixed: Path, rng: np.random.G
 
 
 def next_lane(P_fixed: Path, layers: int | None) -> Path:
-    """The path of a new lane: the module number after those used, in the last `layers` layers (none: in all of them).
+    """The path of a new lane: the first unused module number, in the last `layers` layers (none: in all of them).
 
     In the layers before, and everywhere once no number is left, it keeps to the modules of the newest lane.
 
@@ -106,7 +106,7 @@ def next_lane(P_fixed: Path, layers: int | None) -> Path:
     ([[1, 0, 0], [0, 0, 1]], [[0, 0, 1], [0, 0, 1]])
     """
     L, M = len(P_fixed.rows), len(P_fixed.rows[0])
-    new = max((m + 1 for m, on in enumerate(P_fixed.rows[-1]) if on), default=0)
+    new = sum(P_fixed.rows[-1])
     chosen = []
     for l, row in enumerate(P_fixed.rows):  # noqa: E741
         used = [m for m, on in enumerate(row) if on]
