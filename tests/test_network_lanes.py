@@ -130,6 +130,14 @@ def test_a_frozen_lane_gives_the_same_features_ever_after(backbone, layers):
     assert method.inference()(x).shape == (4, 6)
 
 
+@pytest.mark.parametrize("rule", [{"switch_every": 1}, {"switch_every": None, "threshold": -1e9}])
+def test_the_first_path_is_kept_as_long_as_asked(rule):
+    method = make("mlp", views=2, first_switch=3, **rule)
+    learned = [method.learn(one, Work()) for one in tasks(method, (2, 2, 2, 2))]
+    assert [one.switched for one in learned] == [False, False, True, True]
+    assert method.P_ts.to_lists()[-1] == [1, 1, 0]
+
+
 def test_no_lane_is_left():
     method = make("mlp", views=2)
     for one in tasks(method, (2, 2, 2, 2)):

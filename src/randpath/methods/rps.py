@@ -84,6 +84,7 @@ class RPS:
     # "th = 0 throughout the experiments"; the ablations use 2 and 3
     threshold: Annotated[float, "switch when mu_sat is at least this"] = 0.0
     switch_every: Annotated[int | None, at_least(1), "J: switch by count instead"] = None
+    first_switch: Annotated[int, at_least(1), "the first path is kept up to this task at least (ours)"] = 1
     gamma: Annotated[float | None, at_least(0), "scale of phi; null: (images of the task) / (budget)"] = None
     controller: Annotated[Literal["switch", "ratio"], "phi of the paper, or by old / new classes (ours)"] = "switch"
     temperature: Annotated[float, above(0), "t_e of the distillation"] = 2.0
@@ -233,6 +234,8 @@ class RPS:
 
     def _should_switch(self, k: int, mu_sat: float | None) -> bool:
         """Whether the path is full: by its saturation, or after every J tasks."""
+        if k < self.first_switch:
+            return False
         if self.switch_every:
             return k % self.switch_every == 0
         return mu_sat is not None and mu_sat >= self.threshold
