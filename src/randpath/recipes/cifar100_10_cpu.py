@@ -17,9 +17,7 @@ tuned = Experiment(
     class_order=1993,  # iCaRL's
     backbone="compact",
     width=96,
-    modules=10,
     attention="none",  # peak response slows the last layer down in few epochs (docs/log.md)
-    join="lanes",  # a frozen path keeps its features: what 20 exemplars of a class cannot keep (docs/log.md)
     stem="whiten",
     activation="gelu",
     memory=2000,
@@ -31,30 +29,20 @@ tuned = Experiment(
         first_factor=2,
         batch=32,
         optimizer="sgd",
-        lr=0.03,
+        lr=0.02,
         first_lr=0.05,
         weight_decay=5e-4,
         schedule="one_cycle",
         small_side=24,
     ),
-    options={
-        "N": 1,
-        "balanced": True,
-        "controller": "ratio",
-        "gamma": 1.5,
-        "first_switch": 4,  # a first lane that has seen many classes is worth more (docs/log.md)
-        "start": "copy",
-        "views": 2,
-    },
+    options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 2.0, "threshold": 4.0},
 )
 
 # The paper's network, objective and candidates at the width of `tuned`: N = 2 candidates, which share its epochs.
 paper = replace(
     tuned,
     variant="paper",
-    modules=8,
     attention="peak",
-    join="sum",
     stem="learned",
     activation="relu",
     herding=False,
