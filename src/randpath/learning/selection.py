@@ -16,6 +16,7 @@ from randpath.engines.serial import Serial, Tick
 from randpath.errors import Diverged
 from randpath.learning.method import Setting, Work
 from randpath.learning.objective import cross_entropy, distillation
+from randpath.learning.pasting import Pasting
 from randpath.learning.train import Key, Terms, Training, fit, predict
 from randpath.learning.views import Views
 from randpath.metrics import mean_class_accuracy
@@ -45,6 +46,7 @@ class Job:
     key: Key
     place: pathlib.Path | None
     views: int | None = None  # of each image, of which frozen lanes are computed once; none: at each visit
+    paste: float = 0.0  # share of the steps with patches of other pictures, once there is a teacher
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,16 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     params = net.train_only(P_tr)
     # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
-    log_counts = None if job.log_counts is None else job.log_counts.to(device)
     key = (*job.key, "candidate", index)
+    pasting = _pasting(job, key)
+    log_counts = None if job.log_counts is None else (pasting.log_counts() if pasting else job.log_counts).to(device)
     views = _views(job, net, P_tr, key, tick)
     # Just after a switch the teacher is what was frozen, and its features are at hand.
     teacher_is_frozen = views is not None and teacher is not None and teacher.head.num_features == views.num_features
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
+        if pasting is not None:
+            x, y = pasting(x, y, step)
         if views is None:
             q = net(x, P_ts)
         else:
@@ -130,6 +135,12 @@ def _views(job: Job, net: PathNetwork, P_tr: Path, key: Key, tick: Tick) -> View
     if not job.views or not any(job.P_fixed.rows[-1]) or not any(P_tr.rows[-1]):
         return None
     return Views(fold(net, job.P_fixed), job.data, job.views, job.training, job.setting.augment, key, tick)
+
+
+def _pasting(job: Job, key: Key) -> Pasting | None:
+    if not job.paste or job.teacher is None:
+        return None
+    return Pasting(job.data, job.num_classes, job.paste, job.setting.augment, key)
 
 
 def best(trials: Iterable[Trial]) -> Trial:

@@ -33,7 +33,7 @@ from randpath.learning.whitening import fit_stem
 from randpath.network.fold import Folded, fold
 from randpath.network.layers import ModuleStart, PathNetwork
 from randpath.network.path import Path, candidates, last_layers, next_lane
-from randpath.settings import above, at_least, check
+from randpath.settings import above, at_least, between, check
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,9 @@ class RPS:
     views: Annotated[
         int | None, at_least(1), "of each image, of which frozen lanes are computed once a task; null: at each visit"
     ] = None
+    paste: Annotated[
+        float, between(0, 1), "share of the steps of later tasks in which pictures get patches of others (CMO's)"
+    ] = 0.0
     compress: Annotated[
         int | None, at_least(2), "so many paths become one when a switch is due (FOSTER's); null: never"
     ] = None
@@ -106,6 +109,10 @@ class RPS:
         check(self, "options.")
         if self.views and not self._lanes:
             raise UsageError("options.views is for lanes, which stand still once they are frozen: add --set join=lanes")
+        if self.paste and self.views:
+            raise UsageError("options.paste changes pictures at each visit, options.views computes them once: take one")
+        if self.paste and len(self.setting.backbone.shape) != 3:
+            raise UsageError("options.paste is for pictures, not for feature vectors")
         if self.compress and self._lanes:
             raise UsageError("options.compress is for paths that are summed or joined in the last layer, not for lanes")
         self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
@@ -206,6 +213,7 @@ class RPS:
             phi=self._phi(task, begun),
             temperature=self.temperature,
             views=self.views,
+            paste=self.paste,
             log_counts=log_counts(data.labels, task.num_classes) if self.balanced else None,
             key=(s.seed, "task", begun.k, *begun.call),
             place=work.at("search"),

@@ -1,0 +1,149 @@
+"""Patches of other pictures in a task's, all classes equally often (`options.paste`)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from randpath.data.augment import Augment
+from randpath.data.dataset import Arrays
+from randpath.errors import UsageError
+from randpath.learning import selection
+from randpath.learning.method import Work
+from randpath.learning.pasting import Pasting
+from randpath.methods.rps import RPS
+from randpath.network.fold import Folded
+from tests.checks import (
+    check_goes_on_bit_exactly_after_a_round_trip,
+    check_goes_on_exactly_from_an_unfinished_fit,
+    check_same_seed_gives_the_same_bits,
+    digest,
+    setting,
+    tasks,
+)
+
+STILL = Augment((0.0,), (1 / 255,), padding=0, degrees=0.0)  # pixels as they are, as float
+GREYS = np.array([50, 100, 200], np.uint8)  # of a class's pictures
+
+
+def greys(*counts: int, side: int = 8) -> Arrays:
+    """So many pictures of each class, each of its class's grey."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return Arrays(np.broadcast_to(GREYS[labels][:, None, None, None], (len(labels), side, side, 1)).copy(), labels)
+
+
+def batch(data: Arrays) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = next(iter(data.batches([np.arange(len(data))])))
+    return STILL.plain(x), y
+
+
+def make(**options: object) -> RPS:
+    s = setting(30, "compact")
+    s = replace(s, backbone=replace(s.backbone, attention="none"))
+    return RPS(s, **{"N": 1, "threshold": 99.0, "balanced": True, "paste": 0.5, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("side", [8, 12])  # 12: pictures that `training.small_side` has changed
+def test_the_target_is_the_share_of_pixels(side):
+    data = greys(5, 3, 2)
+    x, y = batch(data)
+    x = F.interpolate(x, size=side)
+    before = x.clone()
+    changed = 0
+    for step in range(20):
+        mixed, t = Pasting(data, 3, 1.0, STILL, (0,))(x, y, step)
+        share = torch.stack([(mixed - float(grey)).abs().lt(0.5).float().mean(dim=(1, 2, 3)) for grey in GREYS], dim=1)
+        torch.testing.assert_close(t, share)
+        pasted = (mixed != before).any(dim=1)  # (b, h, w)
+        for one in pasted[pasted.any(dim=(1, 2))]:
+            assert one.sum() == one.any(dim=1).sum() * one.any(dim=0).sum()  # a rectangle
+            assert one.any(dim=1).sum() == one.any(dim=0).sum()  # of the picture's proportions
+        changed += int(pasted.any(dim=(1, 2)).sum())
+    assert changed > 20 * len(x) / 2
+    assert torch.equal(x, before)
+
+
+def test_targets_are_as_frequent_as_the_balanced_softmax_is_told():
+    data = greys(90, 6, 4)
+    x, y = batch(data)
+    pasting = Pasting(data, 3, 0.5, STILL, (1,))
+    targets = [pasting(x, y, step)[1] for step in range(400)]
+    plain = [t for t in targets if t.ndim == 1]
+    assert 160 < len(plain) < 240
+    assert all(torch.equal(t, y) for t in plain)
+    mean = torch.stack([t if t.ndim == 2 else F.one_hot(t, 3).float() for t in targets]).sum(dim=1).mean(dim=0)
+    by_hand = torch.tensor([0.75 * 90 + 0.25 * 100 / 3, 0.75 * 6 + 0.25 * 100 / 3, 0.75 * 4 + 0.25 * 100 / 3])
+    torch.testing.assert_close(pasting.log_counts().exp(), by_hand)
+    torch.testing.assert_close(mean, by_hand, rtol=0.06, atol=0)
+
+
+def test_a_class_without_images_is_never_pasted_and_counts_as_one():
+    data = greys(4, 4)
+    pasting = Pasting(data, 3, 1.0, STILL, (0,))
+    torch.testing.assert_close(pasting.log_counts().exp(), torch.tensor([4.0, 4.0, 1.0]))
+    assert pasting(*batch(data), 0)[1][:, 2].tolist() == [0.0] * 8
+
+
+def test_the_first_task_is_learned_as_without():
+    method, without = make(), make(paste=0.0)
+    digests = []
+    for one in tasks(method)[:2]:
+        method.learn(one, Work())
+        without.learn(one, Work())
+        digests.append((digest(method), digest(without)))
+    assert digests[0][0] == digests[0][1]
+    assert digests[1][0] != digests[1][1]
+
+
+def test_the_loss_hears_of_it(monkeypatch):
+    """L_ce gets the shares and their counts; the teacher sees what the student sees."""
+    asked: list[tuple[torch.Tensor, torch.Tensor]] = []
+    seen: dict[str, list[torch.Tensor]] = {"student": [], "teacher": []}
+    cross_entropy, forward, folded = selection.cross_entropy, type(make().net).forward, Folded.forward
+
+    def spy(q, y, counts, smoothing):
+        asked.append((y, counts))
+        return cross_entropy(q, y, counts, smoothing)
+
+    def student(net, x, P):
+        seen["student"].append(x.detach().clone())
+        return forward(net, x, P)
+
+    def teacher(net, x):
+        seen["teacher"].append(x.detach().clone())
+        return folded(net, x)
+
+    method = make(paste=1.0)
+    first, second, _ = tasks(method)
+    method.learn(first, Work())
+    monkeypatch.setattr(selection, "cross_entropy", spy)
+    monkeypatch.setattr(type(method.net), "forward", student)
+    monkeypatch.setattr(Folded, "forward", teacher)
+    counts = np.bincount(np.concatenate([*(d.labels for d in method.memory.train.values()), second.train.labels]))
+    method.learn(second, Work())
+    steps = len(asked)
+    assert steps and all(y.shape[1] == 4 for y, _ in asked)
+    expected = torch.from_numpy(counts / 2 + counts.sum() / 8).float()
+    assert all(torch.allclose(given.exp(), expected) for _, given in asked)
+    assert len(seen["teacher"]) == steps
+    assert all(any(torch.equal(x, other) for other in seen["student"]) for x in seen["teacher"])
+    assert any((y.max(dim=1).values < 1).any() for y, _ in asked)
+
+
+def test_same_seed_same_bits_and_resume_is_exact(tmp_path):
+    check_same_seed_gives_the_same_bits(make)
+    check_goes_on_bit_exactly_after_a_round_trip(make, tmp_path / "tasks")
+    check_goes_on_exactly_from_an_unfinished_fit(make, tmp_path / "steps")
+
+
+def test_what_it_cannot_serve_is_refused():
+    s = setting(30)
+    lanes, vectors = (replace(s.backbone, **more) for more in ({"join": "lanes", "attention": "none"}, {"shape": (8,)}))
+    with pytest.raises(UsageError, match=r"options\.views computes them once"):
+        RPS(replace(s, backbone=lanes), views=2, paste=0.5)
+    with pytest.raises(UsageError, match="not for feature vectors"):
+        RPS(replace(s, backbone=vectors), paste=0.5)
+    with pytest.raises(UsageError, match=r"options\.paste"):
+        make(paste=1.5)
