@@ -11,6 +11,7 @@ from randpath.data.augment import Augment
 from randpath.data.dataset import Arrays
 from randpath.engines.serial import quiet
 from randpath.errors import Stopped, UsageError
+from randpath.learning import selection
 from randpath.learning.fisher import fisher_max
 from randpath.learning.method import Work, unit_features
 from randpath.learning.saturation import relative_saturation, saturation
@@ -150,10 +151,12 @@ def test_no_lane_is_left():
 
 @pytest.mark.parametrize("switch_every", [1, 2])  # 2: in task 4 a lane goes on learning beside a frozen one
 @pytest.mark.parametrize("backbone", ["mlp", "compact"])
-def test_views_change_nothing_where_all_views_are_equal(backbone, switch_every):
-    """Losses and weights against frozen lanes that are computed at every visit, over 20 steps or more."""
-    found = []
-    for views in (None, 3):
+def test_shortcuts_of_frozen_lanes_change_nothing(backbone, switch_every, monkeypatch):
+    """Losses and weights over 20 steps or more: all lanes as one network and the teacher by itself at each visit;
+    frozen lanes folded, and the teacher by their features; and these once a task, where all views are equal."""
+    found, shortcut = [], selection._frozen
+    for views, frozen in ((None, lambda *_: None), (None, shortcut), (3, shortcut)):
+        monkeypatch.setattr(selection, "_frozen", frozen)
         s = setting(30, backbone)
         s = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"), augment=PLAIN)
         s = replace(s, training=replace(s.training, epochs=7, optimizer="sgd", lr=0.02, schedule="cosine"))
@@ -161,9 +164,10 @@ def test_views_change_nothing_where_all_views_are_equal(backbone, switch_every):
         learned = [method.learn(one, Work()) for one in tasks(method, (2, 2, 2, 2))]
         losses = [e["loss_ce"] + e.get("loss_dist", 0.0) for one in learned for e in one.epochs]
         found.append((losses, method.net.weights(method.P_ts)))
-    (plain, weights), (seen_once, same) = found
-    assert seen_once == pytest.approx(plain, rel=1e-5, abs=1e-5)
-    assert all(torch.allclose(tensor, same[name], rtol=1e-4, atol=1e-5) for name, tensor in weights.items())
+    (plain, weights), *others = found
+    for losses, same in others:
+        assert losses == pytest.approx(plain, rel=1e-5, abs=1e-5)
+        assert all(torch.allclose(tensor, same[name], rtol=1e-4, atol=1e-5) for name, tensor in weights.items())
 
 
 PLAIN = Augment((0.3,), (0.3,), padding=0, degrees=0.0)
@@ -261,10 +265,10 @@ def test_saturation_of_a_lane_is_that_of_the_whole_network(name, m):
     assert saturation(net, P, P_ts, data, augment) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("backbone", ["mlp", "compact"])
-def test_resume_is_exact(backbone, tmp_path):
-    check_goes_on_bit_exactly_after_a_round_trip(lambda: make(backbone, views=2), tmp_path / "tasks")
-    check_goes_on_exactly_from_an_unfinished_fit(lambda: make(backbone, views=2), tmp_path / "steps")
+@pytest.mark.parametrize(("backbone", "options"), [("mlp", {"views": 2}), ("compact", {"views": 2}), ("compact", {"paste": 0.5})])
+def test_resume_is_exact(backbone, options, tmp_path):
+    check_goes_on_bit_exactly_after_a_round_trip(lambda: make(backbone, **options), tmp_path / "tasks")
+    check_goes_on_exactly_from_an_unfinished_fit(lambda: make(backbone, **options), tmp_path / "steps")
 
 
 def test_what_lanes_cannot_have_is_refused():

@@ -90,17 +90,19 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     key = (*job.key, "candidate", index)
     pasting = _pasting(job, key)
     log_counts = None if job.log_counts is None else (pasting.log_counts() if pasting else job.log_counts).to(device)
-    views = _views(job, net, P_tr, key, tick)
+    frozen = _frozen(job, net, P_tr)
+    views = Views(frozen, job.data, job.views, job.training, s.augment, key, tick) if frozen and job.views else None
     # Just after a switch the teacher is what was frozen, and its features are at hand.
-    teacher_is_frozen = views is not None and teacher is not None and teacher.head.num_features == views.num_features
+    teacher_is_frozen = frozen is not None and job.P_before == job.P_fixed
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
         if pasting is not None:
             x, y = pasting(x, y, step)
-        if views is None:
+        if frozen is None:
             q = net(x, P_ts)
         else:
-            f_fixed, y = views.at(y, step), views.labels[y]
+            f_fixed = frozen.features(x) if views is None else views.at(y, step)
+            y = y if views is None else views.labels[y]
             q = net.head(torch.cat([f_fixed, net.features(x, P)], dim=1))
         terms = {"ce": (1.0, cross_entropy(q, y, log_counts, job.training.smoothing))}
         if teacher is not None:
@@ -130,11 +132,11 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     return Trial(index, P, epochs[-1]["validation"], weights, log, trained)
 
 
-def _views(job: Job, net: PathNetwork, P_tr: Path, key: Key, tick: Tick) -> Views | None:
-    """Of the frozen lanes, if there are any beside one that learns."""
-    if not job.views or not any(job.P_fixed.rows[-1]) or not any(P_tr.rows[-1]):
+def _frozen(job: Job, net: PathNetwork, P_tr: Path) -> Folded | None:
+    """The frozen lanes, if there are any beside one that learns: nothing in them hears what it does."""
+    if job.setting.backbone.join != "lanes" or not any(job.P_fixed.rows[-1]) or not any(P_tr.rows[-1]):
         return None
-    return Views(fold(net, job.P_fixed), job.data, job.views, job.training, job.setting.augment, key, tick)
+    return fold(net, job.P_fixed)
 
 
 def _pasting(job: Job, key: Key) -> Pasting | None:
