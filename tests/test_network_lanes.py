@@ -265,7 +265,9 @@ def test_saturation_of_a_lane_is_that_of_the_whole_network(name, m):
     assert saturation(net, P, P_ts, data, augment) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize(("backbone", "options"), [("mlp", {"views": 2}), ("compact", {"views": 2}), ("compact", {"paste": 0.5})])
+@pytest.mark.parametrize(
+    ("backbone", "options"), [("mlp", {"views": 2}), ("compact", {"views": 2}), ("compact", {"paste": 0.5})]
+)
 def test_resume_is_exact(backbone, options, tmp_path):
     check_goes_on_bit_exactly_after_a_round_trip(lambda: make(backbone, **options), tmp_path / "tasks")
     check_goes_on_exactly_from_an_unfinished_fit(lambda: make(backbone, **options), tmp_path / "steps")

@@ -16,7 +16,9 @@ tuned = Experiment(
     tasks=10,
     class_order=1993,  # iCaRL's
     backbone="compact",
-    width=96,
+    width=48,
+    modules=10,
+    join="lanes",  # a frozen path gives the same features ever after
     attention="none",  # peak response slows the last layer down in few epochs (docs/log.md)
     stem="whiten",
     activation="gelu",
@@ -25,7 +27,7 @@ tuned = Experiment(
     validation=False,  # one path to choose from needs no images to choose by
     degrees=0.0,  # rotation blurs 32 x 32 pictures and costs more than it gives in few epochs
     training=Training(
-        epochs=12,
+        epochs=24,
         first_factor=2,
         batch=32,
         optimizer="sgd",
@@ -35,19 +37,30 @@ tuned = Experiment(
         schedule="one_cycle",
         small_side=24,
     ),
-    options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 2.0, "threshold": 4.0},
+    # The first path learns four tasks; then mu_sat asks for a lane of each task's own, which begins as a copy.
+    options={
+        "N": 1,
+        "balanced": True,
+        "controller": "ratio",
+        "gamma": 1.5,
+        "first_switch": 4,
+        "start": "copy",
+        "paste": 0.5,
+    },
 )
 
 # The paper's network, objective and candidates at the width of `tuned`: N = 2 candidates, which share its epochs.
 paper = replace(
     tuned,
     variant="paper",
+    modules=8,
+    join="sum",
     attention="peak",
     stem="learned",
     activation="relu",
     herding=False,
     validation=True,
     degrees=10.0,
-    training=Training(epochs=12, first_factor=1),
+    training=Training(epochs=24, first_factor=1),
     options={"N": 2, "gamma": 2.5},
 )
