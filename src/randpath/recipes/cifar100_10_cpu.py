@@ -27,7 +27,7 @@ tuned = Experiment(
     validation=False,  # one path to choose from needs no images to choose by
     degrees=0.0,  # rotation blurs 32 x 32 pictures and costs more than it gives in few epochs
     training=Training(
-        epochs=24,
+        epochs=20,
         first_factor=2,
         batch=32,
         optimizer="sgd",
@@ -61,6 +61,6 @@ paper = replace(
     herding=False,
     validation=True,
     degrees=10.0,
-    training=Training(epochs=24, first_factor=1),
+    training=Training(epochs=20, first_factor=1),
     options={"N": 2, "gamma": 2.5},
 )
