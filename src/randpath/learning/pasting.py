@@ -28,20 +28,22 @@ class Pasting:
             data.labels[self.by_class], return_index=True, return_counts=True
         )
 
-    def log_counts(self) -> Tensor:
-        """log n_c for the balanced softmax: of targets, half of which are the patches' in the steps that have them.
+    def log_counts(self, log_counts: Tensor) -> Tensor:
+        """log n_c for the balanced softmax, of targets: in the steps that have patches half of them are the patches'.
 
         >>> from randpath.data.dataset import Arrays
         >>> data = Arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 0, 0, 1]))
-        >>> Pasting(data, 2, 0.5, Augment((0.5,) * 3, (0.5,) * 3), (0,)).log_counts().exp().tolist()
+        >>> pasting = Pasting(data, 2, 0.5, Augment((0.5,) * 3, (0.5,) * 3), (0,))
+        >>> pasting.log_counts(torch.tensor([3.0, 1.0]).log()).exp().round(decimals=4).tolist()
         [2.75, 1.25]
         """
-        n = np.ones(self.num_classes)  # a class without images counts as one
-        n[self.classes] = (1 - self.share / 2) * self.counts + self.share / 2 * len(self.data) / len(self.classes)
-        return torch.from_numpy(n).float().log()
+        n = log_counts.exp()
+        seen = n[self.classes]
+        n[self.classes] = (1 - self.share / 2) * seen + self.share / 2 * seen.mean()
+        return n.log()
 
     def __call__(self, x: Tensor, y: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """The batch and its targets: labels as they are, or a row of shares for each picture."""
+        """The batch and its targets: as they are, or a row of shares for each picture."""
         draw = rng(*self.key, "paste", step)
         if draw.random() >= self.share:
             return x, y
@@ -58,5 +60,5 @@ class Pasting:
         x = x.clone()
         x[:, :, top : top + rows, left : left + columns] = x_b[:, :, top : top + rows, left : left + columns]
         share = rows * columns / (h * w)
-        t, t_b = (F.one_hot(labels, self.num_classes).float() for labels in (y, moved(y_b, y.device)))
-        return x, torch.lerp(t, t_b, share)
+        t = y if y.ndim == 2 else F.one_hot(y, self.num_classes).float()
+        return x, torch.lerp(t, F.one_hot(moved(y_b, y.device), self.num_classes).float(), share)

@@ -89,7 +89,9 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
     key = (*job.key, "candidate", index)
     pasting = _pasting(job, key)
-    log_counts = None if job.log_counts is None else (pasting.log_counts() if pasting else job.log_counts).to(device)
+    log_counts = job.log_counts
+    if log_counts is not None:
+        log_counts = (pasting.log_counts(log_counts) if pasting else log_counts).to(device)
     frozen = _frozen(job, net, P_tr)
     views = Views(frozen, job.data, job.views, job.training, s.augment, key, tick) if frozen and job.views else None
     # Just after a switch the teacher is what was frozen, and its features are at hand.
