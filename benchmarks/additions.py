@@ -65,6 +65,8 @@ class Additions:
 
     def train(self, job, threads, candidate, tick):
         """`train_candidate` with another job."""
+        if job.setting.backbone.join == "lanes" and {"teacher", "features"} & set(self.strengths):
+            raise SystemExit("--add teacher and --add features are not for lanes: add --set join=sum")
         job = replace(job, views=None)  # what is added looks at labels, which views replace by numbers
         if job.teacher is not None and "teacher" in self.strengths:
             net = job.setting.backbone.build(job.setting.seed)

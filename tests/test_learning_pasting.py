@@ -80,6 +80,64 @@ def test_targets_are_as_frequent_as_the_balanced_softmax_is_told():
     torch.testing.assert_close(mean, by_hand, rtol=0.06, atol=0)
 
 
+def numbered(h: int, w: int) -> Arrays:
+    """Two classes of four pictures; a pixel's channels are the number of its picture, its row and its column."""
+    at = np.meshgrid(np.arange(8), np.arange(h), np.arange(w), indexing="ij")
+    return Arrays(np.stack(at, axis=-1).astype(np.uint8), np.repeat([0, 1], 4))
+
+
+def test_a_patch_keeps_its_place_and_may_be_of_any_picture_at_any_corner():
+    h, w = 8, 12
+    data = numbered(h, w)
+    still = Augment((0.0,) * 3, (1 / 255,) * 3, padding=0, degrees=0.0)
+    x, y = next(iter(data.batches([np.zeros(16, int)])))  # the first picture only
+    x = still.plain(x)
+    pasting, sources, corners, sides = Pasting(data, 2, 1.0, still, (0,)), set(), set(), set()
+    for step in range(60):
+        mixed, _ = pasting(x, y, step)
+        assert torch.equal(mixed[:, 1:], x[:, 1:])  # every row and column where it was
+        sources |= set(mixed[:, 0].unique().int().tolist())
+        rows, columns = (torch.where(mixed[:, 0].amax(dim=0).bool().any(dim=d))[0] for d in (1, 0))
+        corners.add((int(rows[0]) if len(rows) else 0, int(columns[0]) if len(columns) else 0))
+        sides.add((len(rows), len(columns)))
+    assert sources == set(range(8))
+    assert len({top for top, _ in corners}) > 3 and len({left for _, left in corners}) > 3
+    assert any(left != top for top, left in corners)
+    assert any(rows < columns for rows, columns in sides) and all(rows <= columns for rows, columns in sides)
+    other = Pasting(data, 2, 1.0, still, (1,))
+    assert any(not torch.equal(pasting(x, y, step)[0], other(x, y, step)[0]) for step in range(5))
+
+
+def test_what_is_pasted_is_augmented_and_shrunk_smoothly():
+    data = numbered(8, 8)
+    moved = Augment((0.0,) * 3, (1 / 255,) * 3, padding=2, degrees=0.0)
+    x, y = next(iter(data.batches([np.arange(8)])))
+    pasting = Pasting(data, 2, 1.0, moved, (0,))
+    assert any(not torch.equal(pasting(moved.plain(x), y, step)[0][:, 1:], moved.plain(x)[:, 1:]) for step in range(9))
+    still = Augment((0.0,) * 3, (1 / 255,) * 3, padding=0, degrees=0.0)
+    small = F.interpolate(still.plain(x), size=6, mode="bilinear", antialias=True)
+    for step in range(9):
+        mixed, _ = Pasting(data, 2, 1.0, still, (0,))(small, y, step)
+        torch.testing.assert_close(mixed[:, 1:], small[:, 1:])
+
+
+def test_shares_may_be_mixed_again():
+    data = greys(4, 4)
+    x, y = batch(data)
+    shares = F.one_hot(y, 2).float()
+    pasting = Pasting(data, 2, 1.0, STILL, (0,))
+    torch.testing.assert_close(pasting(x, shares, 3)[1], pasting(x, y, 3)[1])
+
+
+def test_candidates_have_patches_of_their_own(monkeypatch):
+    keys = []
+    monkeypatch.setattr(selection, "Pasting", lambda *a: (keys.append(a[-1]), Pasting(*a))[1])
+    method = make(N=2, threshold=-1e9)
+    for one in tasks(method)[:2]:
+        method.learn(one, Work())
+    assert len(keys) == len(set(keys)) == 2
+
+
 def test_a_class_without_images_is_never_pasted_and_counts_as_one():
     data = greys(4, 4)
     pasting = Pasting(data, 3, 1.0, STILL, (0,))

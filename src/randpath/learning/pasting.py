@@ -13,12 +13,13 @@ from randpath.learning.train import Key
 
 
 class Pasting:
-    """In a share of the steps a patch of another picture is pasted into each one, of all classes equally often.
+    """In a share of the steps a patch of another picture is pasted into each one.
 
         x = M x_a + (1 - M) x_b        t = lambda t_a + (1 - lambda) t_b
 
-    1 - M is a rectangle of the picture's proportions, 1 - lambda its share of the pixels, uniform in 0..1; x_b is
-    drawn by class first. Mostly it is an exemplar, before the many pictures of new classes (CMO, Park et al. 2022).
+    1 - M is a rectangle of the picture's proportions, 1 - lambda its share of the pixels, uniform in 0..1. The
+    class of x_b is drawn first, all equally likely: mostly it is an exemplar, before one of the many pictures of new
+    classes (CMO, Park et al. 2022).
     """
 
     def __init__(self, data: Dataset, num_classes: int, share: float, augment: Augment, key: Key):

@@ -45,7 +45,6 @@ class Views:
                     tick(0.0)  # no step yet, but a stop is heard
                 views.append(torch.cat(of_view))
         self.features = torch.stack(views)  # (count, n, D)
-        self.num_features = self.features.shape[2]
 
     def at(self, numbers: Tensor, step: int) -> Tensor:  # (b, D)
         drawn = rng(*self.key, "drawn", step).integers(self.count, size=len(numbers))
