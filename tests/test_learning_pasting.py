@@ -121,6 +121,18 @@ def test_what_is_pasted_is_augmented_and_shrunk_smoothly():
         torch.testing.assert_close(mixed[:, 1:], small[:, 1:])
 
 
+def test_mixed_precision_does_not_move_a_patch():
+    data = greys(2, 2, side=32)
+    data.items[:, :, ::2] = 0  # stripes
+    x, y = next(iter(data.batches([np.arange(4)])))
+    turned = replace(STILL, degrees=30.0)
+    pasting = Pasting(data, 2, 1.0, turned, (0,))
+    for step in range(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            mixed, _ = pasting(turned.plain(x), y, step)
+        assert torch.equal(mixed, pasting(turned.plain(x), y, step)[0])
+
+
 def test_shares_may_be_mixed_again():
     data = greys(4, 4)
     x, y = batch(data)

@@ -78,8 +78,7 @@ def _warp(x: Tensor, shift: np.ndarray, flip: np.ndarray, angle: np.ndarray) -> 
     # Where each output pixel comes from, in coordinates of -1..1 that differ in scale when h != w.
     rows = [[cos * side, -sin * (h / w), 2 * shift[1] / w], [sin * side * (w / h), cos, 2 * shift[0] / h]]
     theta = moved(torch.from_numpy(np.array(rows, np.float32).transpose(2, 0, 1)), x.device)  # (b, 2, 3)
-    with torch.autocast(x.device.type, enabled=False):  # a grid in bfloat16 would be pixels off
-        grid = F.affine_grid(theta, [b, c, h, w], align_corners=False)
+    grid = F.affine_grid(theta, [b, c, h, w], align_corners=False)
     pixels = x.permute(0, 3, 1, 2).contiguous().float()
     return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 

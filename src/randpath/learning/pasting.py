@@ -51,7 +51,8 @@ class Pasting:
         c = draw.integers(len(self.classes), size=len(x))
         chosen = self.by_class[self.first[c] + draw.integers(self.counts[c])]
         x_b, y_b = next(iter(self.data.batches([chosen])))
-        x_b = self.augment.train(moved(x_b, x.device), draw)
+        with torch.autocast(x.device.type, enabled=False):  # in bfloat16 a rotation would be pixels off
+            x_b = self.augment.train(moved(x_b, x.device), draw)
         if x_b.shape != x.shape:  # `training.small_side`
             x_b = F.interpolate(x_b, size=x.shape[2:], mode="bilinear", antialias=True)
         h, w = x.shape[2:]

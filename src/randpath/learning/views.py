@@ -35,13 +35,14 @@ class Views:
         self.labels = torch.from_numpy(data.labels).to(device)
         self.data = data.take(np.arange(n), np.arange(n))
         views = []
-        with torch.no_grad(), precision(training, device):
+        with torch.no_grad():
             for v in range(count):
                 chunks = [np.arange(i, min(i + 512, n)) for i in range(0, n, 512)]
                 of_view = []
                 for i, (x, _) in enumerate(data.batches(chunks)):
                     x = augment.train(moved(x, device), rng(*key, "views", v, i))
-                    of_view.append(frozen.features(x).float())
+                    with precision(training, device):
+                        of_view.append(frozen.features(x).float())
                     tick(0.0)  # no step yet, but a stop is heard
                 views.append(torch.cat(of_view))
         self.features = torch.stack(views)  # (count, n, D)
