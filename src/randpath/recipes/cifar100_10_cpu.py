@@ -37,8 +37,16 @@ tuned = Experiment(
         schedule="one_cycle",
         small_side=24,
     ),
-    # mu_sat asks for a lane of each task's own, which begins as a copy of the last one.
-    options={"N": 1, "balanced": True, "controller": "ratio", "gamma": 1.5, "start": "copy", "paste": 0.5},
+    # The first path learns four tasks; then mu_sat asks for a lane of each task's own, which begins as a copy.
+    options={
+        "N": 1,
+        "balanced": True,
+        "controller": "ratio",
+        "gamma": 1.5,
+        "first_switch": 4,
+        "start": "copy",
+        "paste": 0.5,
+    },
 )
 
 # The paper's network, objective and candidates at the width of `tuned`: N = 2 candidates, which share its epochs.
