@@ -1,6 +1,7 @@
 """Patches of other pictures in a task's, all classes equally often (`options.paste`)."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,10 +41,10 @@ def batch(data: Arrays) -> tuple[torch.Tensor, torch.Tensor]:
     return STILL.plain(x), y
 
 
-def make(**options: object) -> RPS:
+def make(**options: Any) -> RPS:
     s = setting(30, "compact")
     s = replace(s, backbone=replace(s.backbone, attention="none"))
-    return RPS(s, **{"N": 1, "threshold": 99.0, "balanced": True, "paste": 0.5, **options})  # type: ignore[arg-type]
+    return RPS(s, **{"N": 1, "threshold": 99.0, "balanced": True, "paste": 0.5, **options})
 
 
 @pytest.mark.parametrize("side", [8, 12])  # 12: pictures that `training.small_side` has changed

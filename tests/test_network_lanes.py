@@ -1,6 +1,7 @@
 """Lanes: paths that hear themselves alone and stand side by side before the classifier."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,10 +55,10 @@ def opened(name: str, start: str = "copy", layers: int | None = None) -> tuple[P
     return net, P, P_ts
 
 
-def make(backbone: str = "mlp", **options: object) -> RPS:
+def make(backbone: str = "mlp", **options: Any) -> RPS:
     s = setting(30, backbone)
     s = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"))
-    return RPS(s, **{"switch_every": 1, "start": "copy", **options})  # type: ignore[arg-type]
+    return RPS(s, **{"switch_every": 1, "start": "copy", **options})
 
 
 def test_two_lanes_by_hand():
