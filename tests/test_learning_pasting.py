@@ -15,13 +15,15 @@ from randpath.learning import selection
 from randpath.learning.method import Work
 from randpath.learning.objective import log_counts
 from randpath.learning.pasting import Pasting
+from randpath.learning.views import Views
 from randpath.methods.rps import RPS
-from randpath.network.fold import Folded
+from randpath.network.fold import Folded, fold
 from tests.checks import (
     check_goes_on_bit_exactly_after_a_round_trip,
     check_goes_on_exactly_from_an_unfinished_fit,
     check_same_seed_gives_the_same_bits,
     digest,
+    pictures,
     setting,
     tasks,
 )
@@ -45,6 +47,12 @@ def make(**options: Any) -> RPS:
     s = setting(30, "compact")
     s = replace(s, backbone=replace(s.backbone, attention="none"))
     return RPS(s, **{"N": 1, "threshold": 99.0, "balanced": True, "paste": 0.5, **options})
+
+
+def lanes(views: int = 2) -> RPS:
+    s = setting(30, "compact")
+    s = replace(s, backbone=replace(s.backbone, attention="none", join="lanes"))
+    return RPS(s, N=1, switch_every=1, start="copy", balanced=True, paste=0.5, views=views)
 
 
 @pytest.mark.parametrize("side", [8, 12])  # 12: pictures that `training.small_side` has changed
@@ -98,9 +106,10 @@ def test_a_patch_keeps_its_place_and_may_be_of_any_picture_at_any_corner():
         mixed, _ = pasting(x, y, step)
         assert torch.equal(mixed[:, 1:], x[:, 1:])  # every row and column where it was
         sources |= set(mixed[:, 0].unique().int().tolist())
-        rows, columns = (torch.where(mixed[:, 0].amax(dim=0).bool().any(dim=d))[0] for d in (1, 0))
-        corners.add((int(rows[0]) if len(rows) else 0, int(columns[0]) if len(columns) else 0))
-        sides.add((len(rows), len(columns)))
+        for one in mixed[:, 0].bool():  # the first picture has no colour there, all others have
+            rows, columns = (torch.where(one.any(dim=d))[0] for d in (1, 0))
+            corners.add((int(rows[0]) if len(rows) else 0, int(columns[0]) if len(columns) else 0))
+            sides.add((len(rows), len(columns)))
     assert sources == set(range(8))
     assert len({top for top, _ in corners}) > 3 and len({left for _, left in corners}) > 3
     assert any(left != top for top, left in corners)
@@ -173,7 +182,7 @@ def test_the_loss_hears_of_it(monkeypatch):
     """L_ce gets the shares and their counts; the teacher sees what the student sees."""
     asked: list[tuple[torch.Tensor, torch.Tensor]] = []
     seen: dict[str, list[torch.Tensor]] = {"student": [], "teacher": []}
-    cross_entropy, forward, folded = selection.cross_entropy, type(make().net).forward, Folded.forward
+    cross_entropy, features, folded = selection.cross_entropy, type(make().net).features, Folded.forward
 
     def spy(q, y, counts, smoothing):
         asked.append((y, counts))
@@ -181,7 +190,7 @@ def test_the_loss_hears_of_it(monkeypatch):
 
     def student(net, x, P):
         seen["student"].append(x.detach().clone())
-        return forward(net, x, P)
+        return features(net, x, P)
 
     def teacher(net, x):
         seen["teacher"].append(x.detach().clone())
@@ -191,7 +200,7 @@ def test_the_loss_hears_of_it(monkeypatch):
     first, second, _ = tasks(method)
     method.learn(first, Work())
     monkeypatch.setattr(selection, "cross_entropy", spy)
-    monkeypatch.setattr(type(method.net), "forward", student)
+    monkeypatch.setattr(type(method.net), "features", student)
     monkeypatch.setattr(Folded, "forward", teacher)
     counts = np.bincount(np.concatenate([*(d.labels for d in method.memory.train.values()), second.train.labels]))
     method.learn(second, Work())
@@ -213,9 +222,54 @@ def test_same_seed_same_bits_and_resume_is_exact(tmp_path):
 def test_what_it_cannot_serve_is_refused():
     s = setting(30)
     lanes, vectors = (replace(s.backbone, **more) for more in ({"join": "lanes", "attention": "none"}, {"shape": (8,)}))
-    with pytest.raises(UsageError, match=r"options\.views computes them once"):
-        RPS(replace(s, backbone=lanes), views=2, paste=0.5)
+    with pytest.raises(UsageError, match="no whole number of views"):
+        RPS(replace(s, backbone=lanes), views=3, paste=0.5)
     with pytest.raises(UsageError, match="not for feature vectors"):
         RPS(replace(s, backbone=vectors), paste=0.5)
     with pytest.raises(UsageError, match=r"options\.paste"):
         make(paste=1.5)
+
+
+def test_frozen_lanes_see_the_patches_that_the_lane_sees():
+    """Where nothing is augmented, the features of a visit are those of the very pictures that the lane is shown."""
+    method = lanes(views=4)
+    first, *_ = tasks(method)
+    method.learn(first, Work())
+    frozen, data = fold(method.net, method.P_ts), pictures(range(4), each=6)
+    pasting = Pasting(data, 4, 0.5, STILL, (0,))
+    views = Views(frozen, data, 4, method.setting.training, STILL, (0,), pasting=pasting)
+    x, y = next(iter(views.data.batches([np.arange(len(data))])))
+    x, labels = STILL.plain(x), torch.from_numpy(data.labels)
+    patched, shares = 0, torch.zeros(4)
+    for step in range(20):
+        mixed, t, f = views.visit(x, y, step)
+        torch.testing.assert_close(f, frozen.features(mixed), rtol=1e-4, atol=1e-4)
+        changed = (mixed != x).flatten(1).any(dim=1)
+        assert torch.equal(t[~changed].argmax(dim=1), labels[~changed])
+        patched += int((t.max(dim=1).values < 1).sum())
+        shares += t.sum(dim=0)
+    assert 0.25 < patched / (20 * len(x)) < 0.5  # half of the views; a patch may be of the same class, or of no pixel
+    torch.testing.assert_close(shares.sum(), torch.tensor(20.0 * len(x)))
+    again, _, _ = views.visit(x, y, 3)
+    assert torch.equal(again, views.visit(x, y, 3)[0])
+
+
+def test_a_visit_pastes_into_shrunk_pictures_too():
+    data = pictures(range(3), each=4)
+    method = lanes(views=2)
+    first, *_ = tasks(method)
+    method.learn(first, Work())
+    frozen = fold(method.net, method.P_ts)
+    pasting = Pasting(data, 3, 1.0, STILL, (0,))
+    views = Views(frozen, data, 2, method.setting.training, STILL, (0,), pasting=pasting)
+    x, y = next(iter(views.data.batches([np.arange(len(data))])))
+    small, t, _ = views.visit(F.interpolate(STILL.plain(x), size=6), y, 0)
+    full, t_full, _ = views.visit(STILL.plain(x), y, 0)
+    assert small.shape[2:] == (6, 6) and full.shape[2:] == (8, 8)
+    assert (t - t_full).abs().max() < 0.25  # the same patches, to a pixel
+
+
+def test_lanes_with_views_and_patches_are_the_same_bits_and_go_on_exactly(tmp_path):
+    check_same_seed_gives_the_same_bits(lanes)
+    check_goes_on_bit_exactly_after_a_round_trip(lanes, tmp_path / "tasks")
+    check_goes_on_exactly_from_an_unfinished_fit(lanes, tmp_path / "steps")

@@ -1,5 +1,8 @@
 """Patches of other pictures, pasted in while training: twenty exemplars of a class are seen in many surroundings."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -12,12 +15,24 @@ from randpath.keyed import rng
 from randpath.learning.train import Key
 
 
+@dataclass(frozen=True)
+class Patches:
+    """Which picture's patch each one gets, and where."""
+
+    chosen: np.ndarray  # (...), numbers of pictures
+    side: np.ndarray  # (...), as a part of the picture's
+    place: np.ndarray  # (..., 2): how far down and right, as parts of the room that it leaves
+
+    def at(self, index: Any) -> "Patches":
+        return Patches(self.chosen[index], self.side[index], self.place[index])
+
+
 class Pasting:
     """In a share of the steps a patch of another picture is pasted into each one.
 
         x = M x_a + (1 - M) x_b        t = lambda t_a + (1 - lambda) t_b
 
-    1 - M is a rectangle of the picture's proportions, 1 - lambda its share of the pixels, uniform in 0..1. The
+    1 - M is a rectangle of the picture's proportions, 1 - lambda its share of the pixels, about uniform in 0..1. The
     class of x_b is drawn first, all equally likely: mostly it is an exemplar, before one of the many pictures of new
     classes (CMO, Park et al. 2022).
     """
@@ -48,19 +63,36 @@ class Pasting:
         draw = rng(*self.key, "paste", step)
         if draw.random() >= self.share:
             return x, y
-        c = draw.integers(len(self.classes), size=len(x))
+        return self.paste(x, y, self.draw((len(x),), draw), draw)
+
+    def draw(self, shape: tuple[int, ...], draw: np.random.Generator) -> Patches:
+        c = draw.integers(len(self.classes), size=shape)
         chosen = self.by_class[self.first[c] + draw.integers(self.counts[c])]
-        x_b, y_b = next(iter(self.data.batches([chosen])))
+        return Patches(chosen, draw.random(shape) ** 0.5, draw.random((*shape, 2)))
+
+    def paste(self, x: Tensor, y: Tensor, patches: Patches, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """x with the patches in it, augmented by `draw`, and the shares of the classes; y are labels or shares."""
+        x_b, y_b = next(iter(self.data.batches([patches.chosen])))
         with torch.autocast(x.device.type, enabled=False):  # in bfloat16 a rotation would be pixels off
             x_b = self.augment.train(moved(x_b, x.device), draw)
         if x_b.shape != x.shape:  # `training.small_side`
             x_b = F.interpolate(x_b, size=x.shape[2:], mode="bilinear", antialias=True)
-        h, w = x.shape[2:]
-        side = draw.random() ** 0.5
-        rows, columns = round(side * h), round(side * w)
-        top, left = draw.integers(h - rows + 1), draw.integers(w - columns + 1)
-        x = x.clone()
-        x[:, :, top : top + rows, left : left + columns] = x_b[:, :, top : top + rows, left : left + columns]
-        share = rows * columns / (h * w)
+        rows, columns = (_within(patches.side, patches.place[:, i], x.shape[2 + i]) for i in (0, 1))
+        inside = moved(torch.from_numpy(rows[:, :, None] & columns[:, None, :]), x.device)  # (b, h, w)
         t = y if y.ndim == 2 else F.one_hot(y, self.num_classes).float()
-        return x, torch.lerp(t, F.one_hot(moved(y_b, y.device), self.num_classes).float(), share)
+        t_b = F.one_hot(moved(y_b, y.device), self.num_classes).float()
+        share = inside.float().mean(dim=(1, 2))[:, None]
+        return torch.where(inside[:, None], x_b, x), torch.lerp(t, t_b, share)
+
+
+def _within(side: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
+    """Which of `size` rows, or columns, a patch covers in each picture: (b, size).
+
+    >>> _within(np.array([0.5, 0.75]), np.array([0.0, 1.0]), 4).astype(int).tolist()
+    [[1, 1, 0, 0], [0, 1, 1, 1]]
+    """
+    covered = np.round(side * size)
+    first = np.round(place * (size - covered))
+    pixel = np.arange(size)
+    inside: np.ndarray = (pixel >= first[:, None]) & (pixel < (first + covered)[:, None])
+    return inside

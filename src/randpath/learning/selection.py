@@ -89,23 +89,23 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
     key = (*job.key, "candidate", index)
     pasting = _pasting(job, key)
-    log_counts = job.log_counts
-    if log_counts is not None:
-        log_counts = (pasting.log_counts(log_counts) if pasting else log_counts).to(device)
+    log_counts = _log_counts(job, pasting, device)
     frozen = _frozen(job, net, P_tr)
-    views = Views(frozen, job.data, job.views, job.training, s.augment, key, tick) if frozen and job.views else None
+    views = None
+    if frozen is not None and job.views:
+        views = Views(frozen, job.data, job.views, job.training, s.augment, key, tick, pasting)
     # Just after a switch the teacher is what was frozen, and its features are at hand.
     teacher_is_frozen = frozen is not None and job.P_before == job.P_fixed
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
-        if pasting is not None:
-            x, y = pasting(x, y, step)
-        if frozen is None:
-            q = net(x, P_ts)
+        f_fixed: Tensor | None
+        if views is not None:
+            x, y, f_fixed = views.visit(x, y, step)
         else:
-            f_fixed = frozen.features(x) if views is None else views.at(y, step)
-            y = y if views is None else views.labels[y]
-            q = net.head(torch.cat([f_fixed, net.features(x, P)], dim=1))
+            x, y = (x, y) if pasting is None else pasting(x, y, step)
+            f_fixed = None if frozen is None else frozen.features(x)
+        f = net.features(x, P_ts if f_fixed is None else P)
+        q = net.head(f if f_fixed is None else torch.cat([f_fixed, f], dim=1))
         terms = {"ce": (1.0, cross_entropy(q, y, log_counts, job.training.smoothing))}
         if teacher is not None:
             with torch.no_grad():
@@ -145,6 +145,12 @@ def _pasting(job: Job, key: Key) -> Pasting | None:
     if not job.paste or job.teacher is None:
         return None
     return Pasting(job.data, job.num_classes, job.paste, job.setting.augment, key)
+
+
+def _log_counts(job: Job, pasting: Pasting | None, device: str) -> Tensor | None:
+    if job.log_counts is None:
+        return None
+    return (job.log_counts if pasting is None else pasting.log_counts(job.log_counts)).to(device)
 
 
 def best(trials: Iterable[Trial]) -> Trial:

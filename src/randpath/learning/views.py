@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from randpath.data.augment import Augment
@@ -9,6 +10,7 @@ from randpath.data.dataset import Dataset
 from randpath.engines.device import moved
 from randpath.engines.serial import Tick, quiet
 from randpath.keyed import rng
+from randpath.learning.pasting import Pasting
 from randpath.learning.train import Key, Training, precision
 from randpath.network.fold import Folded
 
@@ -18,6 +20,9 @@ class Views:
 
     They are taken at full size, as at inference, also while that lane sees shrunk pictures (`training.small_side`).
     `data` are the same images, labelled with their numbers: it is by its number that an image's features are found.
+
+    Of `pasting` so many of the views have patches as its share says: the lane sees the same two pictures, the patch in
+    the same place, in views of its own.
     """
 
     def __init__(
@@ -29,24 +34,40 @@ class Views:
         augment: Augment,
         key: Key,
         tick: Tick = quiet,
+        pasting: Pasting | None = None,
     ):
         n, device = len(data), frozen.head.weight.device
-        self.count, self.key = count, key
+        self.count, self.key, self.pasting = count, key, pasting
+        self.patched = 0 if pasting is None else round(pasting.share * count)  # the first ones
+        self.patches = None if pasting is None else pasting.draw((self.patched, n), rng(*key, "patches"))
         self.labels = torch.from_numpy(data.labels).to(device)
         self.data = data.take(np.arange(n), np.arange(n))
+        chunks = [np.arange(i, min(i + 512, n)) for i in range(0, n, 512)]
         views = []
         with torch.no_grad():
             for v in range(count):
-                chunks = [np.arange(i, min(i + 512, n)) for i in range(0, n, 512)]
                 of_view = []
-                for i, (x, _) in enumerate(data.batches(chunks)):
-                    x = augment.train(moved(x, device), rng(*key, "views", v, i))
+                for i, (x, y) in enumerate(data.batches(chunks)):
+                    draw = rng(*key, "views", v, i)
+                    x = augment.train(moved(x, device), draw)
+                    if pasting is not None and self.patches is not None and v < self.patched:
+                        x, _ = pasting.paste(x, moved(y, device), self.patches.at((v, chunks[i])), draw)
                     with precision(training, device):
                         of_view.append(frozen.features(x).float())
                     tick(0.0)  # no step yet, but a stop is heard
                 views.append(torch.cat(of_view))
         self.features = torch.stack(views)  # (count, n, D)
 
-    def at(self, numbers: Tensor, step: int) -> Tensor:  # (b, D)
-        drawn = rng(*self.key, "drawn", step).integers(self.count, size=len(numbers))
-        return self.features[moved(torch.from_numpy(drawn), numbers.device), numbers]
+    def visit(self, x: Tensor, numbers: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch, some of it patched; its labels, or the shares of the classes; the frozen lanes' features."""
+        draw = rng(*self.key, "drawn", step)
+        drawn = draw.integers(self.count, size=len(numbers))
+        y = self.labels[numbers]
+        if self.pasting is not None and self.patches is not None:
+            y = F.one_hot(y, self.pasting.num_classes).float()
+            rows = np.flatnonzero(drawn < self.patched)
+            patches = self.patches.at((drawn[rows], numbers.cpu().numpy()[rows]))
+            own = moved(torch.from_numpy(rows), x.device)
+            x_own, y_own = self.pasting.paste(x[own], y[own], patches, draw)
+            x, y = x.index_copy(0, own, x_own), y.index_copy(0, own, y_own)
+        return x, y, self.features[moved(torch.from_numpy(drawn), numbers.device), numbers]

@@ -23,6 +23,7 @@ from randpath.keyed import rng
 from randpath.learning.anchor import POWER, Anchored, Mix, mixed, with_items
 from randpath.learning.closed import Sums
 from randpath.learning.compression import compressed, num_paths
+from randpath.learning.discriminant import add_discriminant
 from randpath.learning.memory import Memory, pictures
 from randpath.learning.method import NO_REPLAY, Learned, Setting, State, Work, check_task, unit_features
 from randpath.learning.objective import log_counts, phi, phi_by_ratio
@@ -101,6 +102,9 @@ class RPS:
     paste: Annotated[
         float, between(0, 1), "share of the steps of later tasks in which pictures get patches of others (CMO's)"
     ] = 0.0
+    discriminant: Annotated[
+        float, at_least(0), "weight of the exemplars' discriminant beside the classifier (ours)"
+    ] = 0.0
     compress: Annotated[
         int | None, at_least(2), "so many paths become one when a switch is due (FOSTER's); null: never"
     ] = None
@@ -109,10 +113,15 @@ class RPS:
         check(self, "options.")
         if self.views and not self._lanes:
             raise UsageError("options.views is for lanes, which stand still once they are frozen: add --set join=lanes")
-        if self.paste and self.views:
-            raise UsageError("options.paste changes pictures at each visit, options.views computes them once: take one")
+        if self.views and (self.paste * self.views) % 1:
+            raise UsageError(
+                f"options.paste={self.paste:g} of {self.views} views is no whole number of views",
+                next="--set options.views=4 --set options.paste=0.5",
+            )
         if self.paste and len(self.setting.backbone.shape) != 3:
             raise UsageError("options.paste is for pictures, not for feature vectors")
+        if self.discriminant and not self.setting.budget:
+            raise UsageError("options.discriminant is that of the exemplars: add a memory (--set memory=2000)")
         if self.compress and self._lanes:
             raise UsageError("options.compress is for paths that are summed or joined in the last layer, not for lanes")
         self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
@@ -312,7 +321,10 @@ class RPS:
     # ---- the other verbs
 
     def inference(self) -> nn.Module:
-        return fold(self.net, self.P_ts)
+        answer = fold(self.net, self.P_ts)
+        if self.discriminant and len(self.memory):
+            add_discriminant(answer, Joined(self.memory.exemplars()), self.discriminant, self.setting.augment)
+        return answer
 
     def state_dict(self) -> State:
         document = {

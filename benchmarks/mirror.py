@@ -1,0 +1,52 @@
+"""Finished runs judged again with `mirror=true`: a picture and its mirror image are answered together.
+
+    python benchmarks/mirror.py RUN... --record docs/results/examples/mirror.json
+
+Training does not see that setting, so that it need not be paid twice. A run's last state answers all test images.
+"""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from randpath import metrics
+from randpath.bench.load import load_run
+from randpath.bench.provenance import commit, environment
+from randpath.bench.run import answer, evaluate, prepare
+
+HEADER = ["run", "class order", "final accuracy, %", "mirror=true, %", "gain, points"]
+
+
+def judged(directory: Path) -> dict[str, Any]:
+    run = load_run(directory)
+    began = json.loads((directory / "experiment.json").read_text())
+    stream, _ = prepare(run.experiment)
+    found = {"command": began["command"], "commits": began["commits"], "class_order": run.experiment.class_order}
+    found |= {"seed": run.experiment.seed, "accuracy": run.accuracy[-1]}
+    mirrored = answer(run.method.inference(), replace(run.experiment, mirror=True)).to(run.experiment.device)
+    _, answers = evaluate(mirrored, stream, run.experiment.device, stream.num_tasks)
+    return found | {"mirrored": metrics.accuracy(answers["label"], answers["predicted"])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--record", type=Path, default=None, help="write the result to this JSON file")
+    options = parser.parse_args()
+    runs = [judged(directory) for directory in options.runs]
+    rows = []
+    for run in runs:
+        figures = (100 * run["accuracy"], 100 * run["mirrored"], 100 * (run["mirrored"] - run["accuracy"]))
+        rows.append([f"`{run['command']}`", str(run["class_order"]), *(f"{figure:.2f}" for figure in figures)])
+        print(" | ".join(rows[-1]), flush=True)
+    if options.record:
+        result = {"command": f"python benchmarks/mirror.py {' '.join(f'RUN{i}' for i in range(len(runs)))}"}
+        result |= {"runs": runs, "tables": [{"header": HEADER, "rows": rows}]}
+        result |= {"versions": environment(), "commit": commit()}
+        options.record.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
