@@ -16,7 +16,7 @@ tuned = Experiment(
     tasks=10,
     class_order=1993,  # iCaRL's
     backbone="compact",
-    width=72,
+    width=60,
     modules=10,
     join="lanes",  # a frozen path gives the same features ever after
     attention="none",  # peak response slows the last layer down in few epochs (docs/log.md)
@@ -37,8 +37,7 @@ tuned = Experiment(
         schedule="one_cycle",
         small_side=24,
     ),
-    # The first path learns four tasks; then mu_sat asks for a lane of each task's own, which begins as a copy. What is
-    # frozen is computed for four views of each picture, of which two have patches.
+    # The first path learns four tasks; then mu_sat asks for a lane of each task's own, which begins as a copy.
     options={
         "N": 1,
         "balanced": True,
@@ -47,8 +46,7 @@ tuned = Experiment(
         "first_switch": 4,
         "start": "copy",
         "paste": 0.5,
-        "views": 4,
-        "discriminant": 0.1,
+        "discriminant": 0.2,
     },
 )
 
