@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from randpath import metrics
 from randpath.bench.load import load_run
 from randpath.bench.provenance import commit, environment
@@ -21,12 +23,16 @@ HEADER = ["run", "class order", "final accuracy, %", "mirror=true, %", "gain, po
 
 def judged(directory: Path) -> dict[str, Any]:
     run = load_run(directory)
+    mirrored = replace(run.experiment, mirror=True)
+    if run.experiment.mirror or len(run.lines) < run.experiment.tasks:
+        raise SystemExit(f"{directory} is judged with mirror images already, or not finished")
+    torch.set_num_threads(run.experiment.threads)
     began = json.loads((directory / "experiment.json").read_text())
-    stream, _ = prepare(run.experiment)
+    stream, _ = prepare(mirrored)
     found = {"command": began["command"], "commits": began["commits"], "class_order": run.experiment.class_order}
     found |= {"seed": run.experiment.seed, "accuracy": run.accuracy[-1]}
-    mirrored = answer(run.method.inference(), replace(run.experiment, mirror=True)).to(run.experiment.device)
-    _, answers = evaluate(mirrored, stream, run.experiment.device, stream.num_tasks)
+    both = answer(run.method.inference(), mirrored).to(mirrored.device)
+    _, answers = evaluate(both, stream, mirrored.device, stream.num_tasks)
     return found | {"mirrored": metrics.accuracy(answers["label"], answers["predicted"])}
 
 

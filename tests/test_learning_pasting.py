@@ -14,7 +14,8 @@ from randpath.errors import UsageError
 from randpath.learning import selection
 from randpath.learning.method import Work
 from randpath.learning.objective import log_counts
-from randpath.learning.pasting import Pasting
+from randpath.learning.pasting import Pasting, _within
+from randpath.learning.train import predict
 from randpath.learning.views import Views
 from randpath.methods.rps import RPS
 from randpath.network.fold import Folded, fold
@@ -96,8 +97,7 @@ def numbered(h: int, w: int) -> Arrays:
 
 
 def test_a_patch_keeps_its_place_and_may_be_of_any_picture_at_any_corner():
-    h, w = 8, 12
-    data = numbered(h, w)
+    data = numbered(8, 12)
     still = Augment((0.0,) * 3, (1 / 255,) * 3, padding=0, degrees=0.0)
     x, y = next(iter(data.batches([np.zeros(16, int)])))  # the first picture only
     x = still.plain(x)
@@ -116,6 +116,22 @@ def test_a_patch_keeps_its_place_and_may_be_of_any_picture_at_any_corner():
     assert any(rows < columns for rows, columns in sides) and all(rows <= columns for rows, columns in sides)
     other = Pasting(data, 2, 1.0, still, (1,))
     assert any(not torch.equal(pasting(x, y, step)[0], other(x, y, step)[0]) for step in range(5))
+
+
+def test_each_picture_of_a_batch_has_a_place_of_its_own_and_every_place_is_as_likely():
+    still = Augment((0.0,) * 3, (1 / 255,) * 3, padding=0, degrees=0.0)
+    pasting = Pasting(numbered(8, 8), 2, 1.0, still, (0,))
+    patches = pasting.patches((40_000,), np.random.default_rng(0))
+    patches = replace(patches, side=np.full(40_000, 0.75))
+    for axis in (0, 1):
+        first = _within(patches.side, patches.place[:, axis], 8).argmax(axis=1)
+        assert np.abs(np.bincount(first) / 40_000 - 1 / 3).max() < 0.01
+    assert abs(np.corrcoef(patches.place.T)[0, 1]) < 0.02
+    assert len(np.unique(patches.chosen)) == 8
+    x, y = next(iter(numbered(8, 8).batches([np.zeros(16, int)])))
+    mixed, t = pasting(still.plain(x), y, 0)
+    assert len({one.bool().numpy().tobytes() for one in mixed[:, 0]}) > 8
+    assert len(t.unique(dim=0)) > 4
 
 
 def test_what_is_pasted_is_augmented_and_shrunk_smoothly():
@@ -252,6 +268,51 @@ def test_frozen_lanes_see_the_patches_that_the_lane_sees():
     torch.testing.assert_close(shares.sum(), torch.tensor(20.0 * len(x)))
     again, _, _ = views.visit(x, y, 3)
     assert torch.equal(again, views.visit(x, y, 3)[0])
+
+
+def test_which_views_have_patches():
+    method = lanes(views=4)
+    first, *_ = tasks(method)
+    method.learn(first, Work())
+    frozen, data = fold(method.net, method.P_ts), pictures(range(3), each=200)  # more than are computed at a time
+
+    def views(key: int, share: float = 0.25) -> Views:
+        pasting = Pasting(data, 3, share, STILL, (0,))
+        return Views(frozen, data, 4, method.setting.training, STILL, (key,), pasting=pasting)
+
+    plain, (one, two) = predict(frozen.features, data, STILL), (views(0), views(1))
+    for v in range(4):
+        same = (one.features[v] - plain).abs().amax(dim=1) < 1e-4
+        assert bool(same.all()) == (v > 0)
+        if v == 0:  # of all images, those of the last chunk too
+            assert int((~same[:300]).sum()) > 0 and int((~same[512:]).sum()) > 0
+    assert not torch.equal(one.features[0], two.features[0])
+    half = views(0, 0.5)
+    assert not torch.equal(half.features[0], half.features[1])
+    x, y = next(iter(half.data.batches([np.arange(len(data))])))
+    mixed, _, f = half.visit(STILL.plain(x), y, 0)
+    torch.testing.assert_close(f, frozen.features(mixed), rtol=1e-4, atol=1e-4)
+
+
+def test_a_lane_with_views_learns_from_patches(monkeypatch):
+    """L_ce gets shares of classes, and the balanced softmax their counts."""
+    asked: list[tuple[torch.Tensor, torch.Tensor]] = []
+    cross_entropy = selection.cross_entropy
+
+    def spy(q, y, counts, smoothing):
+        asked.append((y, counts))
+        return cross_entropy(q, y, counts, smoothing)
+
+    method = lanes()
+    first, second, _ = tasks(method)
+    method.learn(first, Work())
+    monkeypatch.setattr(selection, "cross_entropy", spy)
+    counts = np.bincount(np.concatenate([*(d.labels for d in method.memory.train.values()), second.train.labels]))
+    method.learn(second, Work())
+    patched = torch.cat([y.max(dim=1).values < 1 for y, _ in asked]).float().mean()
+    assert 0.2 < patched < 0.6
+    expected = torch.from_numpy(0.75 * counts + 0.25 * counts.mean()).float()
+    assert all(torch.allclose(given.exp(), expected) for _, given in asked)
 
 
 def test_a_visit_pastes_into_shrunk_pictures_too():

@@ -1,4 +1,4 @@
-"""A second opinion beside the classifier: the exemplars' linear discriminant, solved after each task."""
+"""A second opinion beside the classifier: the exemplars' linear discriminant."""
 
 import numpy as np
 import torch
@@ -15,17 +15,22 @@ def add_discriminant(answer: Folded, exemplars: Dataset, weight: float, augment:
     """W f + b becomes W f + b + weight (W' f + b'), W' and b' of the linear discriminant of the exemplars' features.
 
     A classifier soon knows the few exemplars of an old class by heart, and they teach it no longer where that class
-    ends. Their means and their common covariance can not be learned by heart. The covariance is shrunk by
+    ends. Their means and their common covariance cannot be learned by heart. The covariance is shrunk by
     d / (d + n), n exemplars with d features. Where mirror images are trained on, each exemplar is there twice.
     """
-    head = answer.head
-    views = [answer.features, lambda x: answer.features(x.flip(-1))][: 2 if augment.mirror else 1]
-    sums = Sums.nothing(head.num_features)
+    head, classes = answer.head, np.unique(exemplars.labels)
+    d, n = head.num_features, len(exemplars)
+    if n <= len(classes):  # nothing tells how far a class spreads
+        return
+    views = [answer.features]
+    if augment.mirror and len(exemplars.shape) == 3:
+        views.append(lambda x: answer.features(x.flip(-1)))
+    sums = Sums.nothing(d)
     for view in views:
         f = predict(view, exemplars, augment, head.weight.device)
-        for c in np.unique(exemplars.labels).tolist():
-            sums = sums.plus(f[torch.from_numpy(exemplars.labels == c)], c)
-    d, n = head.num_features, len(exemplars)
+        for i, c in enumerate(classes):
+            sums = sums.plus(f[torch.from_numpy(exemplars.labels == c)], i)
     W, b = lda(sums, d / (d + n))
-    head.weight.add_(W.to(head.weight), alpha=weight)
-    head.bias.add_(b.to(head.bias), alpha=weight)
+    # What all classes have in common says nothing; without it a class that has no exemplar keeps its own logit.
+    head.weight[classes] += weight * (W - W.mean(dim=0)).to(head.weight)
+    head.bias[classes] += weight * (b - b.mean()).to(head.bias)

@@ -21,7 +21,7 @@ class Patches:
 
     chosen: np.ndarray  # (...), numbers of pictures
     side: np.ndarray  # (...), as a part of the picture's
-    place: np.ndarray  # (..., 2): how far down and right, as parts of the room that it leaves
+    place: np.ndarray  # (..., 2): how far down and right, in 0..1 of the places that there are
 
     def at(self, index: Any) -> "Patches":
         return Patches(self.chosen[index], self.side[index], self.place[index])
@@ -63,9 +63,9 @@ class Pasting:
         draw = rng(*self.key, "paste", step)
         if draw.random() >= self.share:
             return x, y
-        return self.paste(x, y, self.draw((len(x),), draw), draw)
+        return self.paste(x, y, self.patches((len(x),), draw), draw)
 
-    def draw(self, shape: tuple[int, ...], draw: np.random.Generator) -> Patches:
+    def patches(self, shape: tuple[int, ...], draw: np.random.Generator) -> Patches:
         c = draw.integers(len(self.classes), size=shape)
         chosen = self.by_class[self.first[c] + draw.integers(self.counts[c])]
         return Patches(chosen, draw.random(shape) ** 0.5, draw.random((*shape, 2)))
@@ -88,11 +88,11 @@ class Pasting:
 def _within(side: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
     """Which of `size` rows, or columns, a patch covers in each picture: (b, size).
 
-    >>> _within(np.array([0.5, 0.75]), np.array([0.0, 1.0]), 4).astype(int).tolist()
+    >>> _within(np.array([0.5, 0.75]), np.array([0.0, 0.9]), 4).astype(int).tolist()
     [[1, 1, 0, 0], [0, 1, 1, 1]]
     """
     covered = np.round(side * size)
-    first = np.round(place * (size - covered))
+    first = np.floor(place * (size - covered + 1))  # every place as likely
     pixel = np.arange(size)
     inside: np.ndarray = (pixel >= first[:, None]) & (pixel < (first + covered)[:, None])
     return inside

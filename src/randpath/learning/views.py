@@ -37,9 +37,9 @@ class Views:
         pasting: Pasting | None = None,
     ):
         n, device = len(data), frozen.head.weight.device
-        self.count, self.key, self.pasting = count, key, pasting
+        self.count, self.key = count, key
         self.patched = 0 if pasting is None else round(pasting.share * count)  # the first ones
-        self.patches = None if pasting is None else pasting.draw((self.patched, n), rng(*key, "patches"))
+        self.plan = None if pasting is None else (pasting, pasting.patches((self.patched, n), rng(*key, "patches")))
         self.labels = torch.from_numpy(data.labels).to(device)
         self.data = data.take(np.arange(n), np.arange(n))
         chunks = [np.arange(i, min(i + 512, n)) for i in range(0, n, 512)]
@@ -50,8 +50,9 @@ class Views:
                 for i, (x, y) in enumerate(data.batches(chunks)):
                     draw = rng(*key, "views", v, i)
                     x = augment.train(moved(x, device), draw)
-                    if pasting is not None and self.patches is not None and v < self.patched:
-                        x, _ = pasting.paste(x, moved(y, device), self.patches.at((v, chunks[i])), draw)
+                    if self.plan is not None and v < self.patched:
+                        pasting, patches = self.plan
+                        x, _ = pasting.paste(x, moved(y, device), patches.at((v, chunks[i])), draw)
                     with precision(training, device):
                         of_view.append(frozen.features(x).float())
                     tick(0.0)  # no step yet, but a stop is heard
@@ -63,11 +64,12 @@ class Views:
         draw = rng(*self.key, "drawn", step)
         drawn = draw.integers(self.count, size=len(numbers))
         y = self.labels[numbers]
-        if self.pasting is not None and self.patches is not None:
-            y = F.one_hot(y, self.pasting.num_classes).float()
+        if self.plan is not None:
+            pasting, patches = self.plan
+            y = F.one_hot(y, pasting.num_classes).float()
             rows = np.flatnonzero(drawn < self.patched)
-            patches = self.patches.at((drawn[rows], numbers.cpu().numpy()[rows]))
             own = moved(torch.from_numpy(rows), x.device)
-            x_own, y_own = self.pasting.paste(x[own], y[own], patches, draw)
+            visited = patches.at((drawn[rows], numbers.cpu().numpy()[rows]))
+            x_own, y_own = pasting.paste(x[own], y[own], visited, draw)
             x, y = x.index_copy(0, own, x_own), y.index_copy(0, own, y_own)
         return x, y, self.features[moved(torch.from_numpy(drawn), numbers.device), numbers]

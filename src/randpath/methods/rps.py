@@ -113,7 +113,7 @@ class RPS:
         check(self, "options.")
         if self.views and not self._lanes:
             raise UsageError("options.views is for lanes, which stand still once they are frozen: add --set join=lanes")
-        if self.views and (self.paste * self.views) % 1:
+        if self.views and abs(self.paste * self.views - round(self.paste * self.views)) > 1e-9:
             raise UsageError(
                 f"options.paste={self.paste:g} of {self.views} views is no whole number of views",
                 next="--set options.views=4 --set options.paste=0.5",
@@ -122,6 +122,8 @@ class RPS:
             raise UsageError("options.paste is for pictures, not for feature vectors")
         if self.discriminant and not self.setting.budget:
             raise UsageError("options.discriminant is that of the exemplars: add a memory (--set memory=2000)")
+        if self.discriminant and self.setting.backbone.head != "linear":
+            raise UsageError("options.discriminant is a linear classifier's, not a cosine one's")
         if self.compress and self._lanes:
             raise UsageError("options.compress is for paths that are summed or joined in the last layer, not for lanes")
         self.net = self.setting.backbone.build(self.setting.seed).to(self.setting.device)
@@ -322,8 +324,9 @@ class RPS:
 
     def inference(self) -> nn.Module:
         answer = fold(self.net, self.P_ts)
-        if self.discriminant and len(self.memory):
-            add_discriminant(answer, Joined(self.memory.exemplars()), self.discriminant, self.setting.augment)
+        if self.discriminant and self.memory.train:  # validation images are to judge by
+            exemplars = Joined(list(self.memory.train.values()))
+            add_discriminant(answer, exemplars, self.discriminant, self.setting.augment)
         return answer
 
     def state_dict(self) -> State:
