@@ -79,3 +79,19 @@ def test_another_protocol_or_variant_is_left_to_the_table(folder):
         record("finetune", 32, 0.1),
     ]
     assert drawn(folder, one, *others) == drawn(folder, one)
+
+
+def test_what_the_recipe_was_before_is_one_curve_of_its_own(folder):
+    before = [
+        record("rps", 40, 0.5, recipe="cifar100_10_cpu", commit="a"),
+        record("rps", 90, 0.6, recipe="x", commit="b"),
+    ]
+    for name, one in zip(("one", "patches"), before):
+        (folder / f"cifar100_10_cpu_{name}.json").write_text(json.dumps([one]))
+    svg = drawn(folder, record("rps", 16, 0.4))
+    points = re.findall(r"<title>([^<]*, core-minutes[^<]*)</title>", svg)
+    assert points == [
+        "Adaptive RPS-Net, tuned, core-minutes, all tasks together 16: 40.0 %",
+        "Adaptive RPS-Net, earlier recipes, core-minutes, all tasks together 40: 50.0 %",
+        "Adaptive RPS-Net, earlier recipes, core-minutes, all tasks together 90: 60.0 %",
+    ]

@@ -23,7 +23,9 @@ def pictures(folder: Path) -> dict[str, str]:
     drawn = {
         "demo.svg": demo(results_of(folder, "digits_5")),
         "cost.svg": cost(
-            results_of(folder, "cifar100_10_cpu"), [row for row in published if row["recipe"] == "cifar100_10_cpu"]
+            results_of(folder, "cifar100_10_cpu"),
+            [r for name in EARLIER for r in results_of(folder, f"cifar100_10_cpu_{name}")],
+            [row for row in published if row["recipe"] == "cifar100_10_cpu"],
         ),
     }
     return {name: text for name, text in drawn.items() if text}
@@ -59,7 +61,10 @@ COMPARED = {
 }
 
 
-def cost(results: list[Result], published: list[Result]) -> str:
+EARLIER = ("one", "lanes", "patches")  # records of what cifar100_10_cpu was before
+
+
+def cost(results: list[Result], earlier: list[Result], published: list[Result]) -> str:
     """Final accuracy over the core-minutes that all tasks took together; empty without a run that has told them.
 
     A point is one setting, the mean over its seeds. Settings of `training`, the width and the number of threads are
@@ -69,9 +74,11 @@ def cost(results: list[Result], published: list[Result]) -> str:
     for r in results:
         name = COMPARED.get((r["method"], _beside_the_budget(r)))
         if name is not None and r["variant"] == "tuned" and None not in r.get("cpu_seconds", [None]):
-            points[name][changes(r)].append((sum(r["cpu_seconds"]) / 60, r["accuracy"][-1]))
+            points[name][changes(r)].append(_spent(r))
     series = []
-    for name in COMPARED.values():
+    for r in earlier:
+        points["Adaptive RPS-Net, earlier recipes"][r["recipe"] + r["commit"] + changes(r)].append(_spent(r))
+    for name in (*COMPARED.values(), "Adaptive RPS-Net, earlier recipes"):
         means = sorted(
             (sum(x for x, _ in same) / len(same), sum(y for _, y in same) / len(same)) for same in points[name].values()
         )
@@ -85,6 +92,11 @@ def cost(results: list[Result], published: list[Result]) -> str:
         percent=True, rules=rules, x_log=True, height=330,
     )  # fmt: skip
     return standalone([[chart]], "Final accuracy on CIFAR-100 over the core-minutes that learning took")
+
+
+def _spent(result: Result) -> tuple[float, float]:
+    """Core-minutes and final accuracy."""
+    return sum(result["cpu_seconds"]) / 60, result["accuracy"][-1]
 
 
 def _beside_the_budget(result: Result) -> str:
