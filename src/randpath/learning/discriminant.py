@@ -25,11 +25,10 @@ def add_discriminant(answer: Folded, exemplars: Dataset, weight: float, augment:
     views = [answer.features]
     if augment.mirror and len(exemplars.shape) == 3:
         views.append(lambda x: answer.features(x.flip(-1)))
+    f = torch.stack([predict(view, exemplars, augment, head.weight.device) for view in views])
     sums = Sums.nothing(d)
-    for view in views:
-        f = predict(view, exemplars, augment, head.weight.device)
-        for i, c in enumerate(classes):
-            sums = sums.plus(f[torch.from_numpy(exemplars.labels == c)], i)
+    for i, c in enumerate(classes):
+        sums = sums.plus(f[:, torch.from_numpy(exemplars.labels == c)].flatten(0, 1), i)
     W, b = lda(sums, d / (d + n))
     # What all classes have in common says nothing; without it a class that has no exemplar keeps its own logit.
     head.weight[classes] += weight * (W - W.mean(dim=0)).to(head.weight)

@@ -59,9 +59,8 @@ COMPARED = {
     ("joint", ""): "joint training",
     ("der", ""): "DER",
 }
-
-
-EARLIER = ("one", "lanes", "patches")  # records of what cifar100_10_cpu was before
+BEFORE = "Adaptive RPS-Net, earlier recipes"
+EARLIER = ("one", "lanes", "patches")  # the records of what cifar100_10_cpu was before
 
 
 def cost(results: list[Result], earlier: list[Result], published: list[Result]) -> str:
@@ -73,14 +72,16 @@ def cost(results: list[Result], earlier: list[Result], published: list[Result]) 
     points: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for r in results:
         name = COMPARED.get((r["method"], _beside_the_budget(r)))
-        if name is not None and r["variant"] == "tuned" and None not in r.get("cpu_seconds", [None]):
-            points[name][changes(r)].append(_spent(r))
-    series = []
+        if name is not None and r["variant"] == "tuned":
+            points[name][changes(r)] += _spent(r)
     for r in earlier:
-        points["Adaptive RPS-Net, earlier recipes"][r["recipe"] + r["commit"] + changes(r)].append(_spent(r))
-    for name in (*COMPARED.values(), "Adaptive RPS-Net, earlier recipes"):
+        points[BEFORE][r["commit"] + changes(r)] += _spent(r)
+    series = []
+    for name in (*COMPARED.values(), BEFORE):
         means = sorted(
-            (sum(x for x, _ in same) / len(same), sum(y for _, y in same) / len(same)) for same in points[name].values()
+            (sum(x for x, _ in same) / len(same), sum(y for _, y in same) / len(same))
+            for same in points[name].values()
+            if same
         )
         if means:
             series.append(Series(name, [x for x, _ in means], [y for _, y in means]))
@@ -94,9 +95,10 @@ def cost(results: list[Result], earlier: list[Result], published: list[Result]) 
     return standalone([[chart]], "Final accuracy on CIFAR-100 over the core-minutes that learning took")
 
 
-def _spent(result: Result) -> tuple[float, float]:
-    """Core-minutes and final accuracy."""
-    return sum(result["cpu_seconds"]) / 60, result["accuracy"][-1]
+def _spent(result: Result) -> list[tuple[float, float]]:
+    """Core-minutes and final accuracy; none where the minutes are not known, because the run was interrupted."""
+    seconds = result.get("cpu_seconds", [None])
+    return [] if None in seconds else [(sum(seconds) / 60, result["accuracy"][-1])]
 
 
 def _beside_the_budget(result: Result) -> str:
