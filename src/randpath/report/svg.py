@@ -5,22 +5,49 @@ from dataclasses import dataclass
 from html import escape
 
 # Okabe and Ito's colours, which the colour-blind can tell apart: darker where white paper asks for it, lighter on dark.
-STYLE = """\
-:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --cell: #e9edf1;
-  --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #aa4f87; --c4: #9a6a00; --c5: #2a8fc7; --c6: #57606a; }
-@media screen and (prefers-color-scheme: dark) { :root { --paper: #0f1419; --ink: #e6edf3; --soft: #9aa5b1;
-  --line: #3a434d; --cell: #1f2730; --c0: #56b4e9; --c1: #ff8a4c; --c2: #2fc79b; --c3: #e79bc6; --c4: #e69f00;
-  --c5: #8fd0f5; --c6: #9aa5b1; } .figure .own { filter: brightness(1.6); } }
+LIGHT = {
+    "paper": "#fff", "ink": "#1b1f24", "soft": "#57606a", "line": "#d0d7de", "cell": "#e9edf1", "c0": "#0072b2",
+    "c1": "#d55e00", "c2": "#009e73", "c3": "#aa4f87", "c4": "#9a6a00", "c5": "#2a8fc7", "c6": "#57606a",
+}  # fmt: skip
+DARK = {
+    "paper": "#0f1419", "ink": "#e6edf3", "soft": "#9aa5b1", "line": "#3a434d", "cell": "#1f2730", "c0": "#56b4e9",
+    "c1": "#ff8a4c", "c2": "#2fc79b", "c3": "#e79bc6", "c4": "#e69f00", "c5": "#8fd0f5", "c6": "#9aa5b1",
+}  # fmt: skip
+SHAPES = """\
 svg.figure { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-.figure text { fill: var(--ink); } .figure .soft { fill: var(--soft); } .figure .title { font-weight: 600; }
-.figure .small { font-size: 10.5px; } .figure .end { text-anchor: end; } .figure .middle { text-anchor: middle; }
-.figure .on-dark { fill: #fff; } .figure .on-light { fill: #111; }
-.figure .grid { stroke: var(--line); stroke-width: .6; } .figure .axis { stroke: var(--soft); fill: none; }
-.figure .rule { stroke: var(--ink); stroke-dasharray: 5 4; } .figure .edge { stroke: var(--ink); stroke-width: 2.4; }
-.figure .empty { fill: var(--cell); } .figure .back { fill: var(--paper); } .figure .clear { fill: none; }
-.figure .band { stroke: none; opacity: .2; } .figure .hollow { fill: var(--paper); }
-.figure .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
-""" + "".join(f".figure .s{i} {{ stroke: var(--c{i}); }} .figure .f{i} {{ fill: var(--c{i}); }}\n" for i in range(7))
+.figure .title { font-weight: 600; } .figure .small { font-size: 10.5px; }
+.figure .end { text-anchor: end; } .figure .middle { text-anchor: middle; }
+.figure .grid { stroke-width: .6; } .figure .rule { stroke-dasharray: 5 4; } .figure .edge { stroke-width: 2.4; }
+.figure .axis, .figure .clear, .figure .curve { fill: none; }
+.figure .curve { stroke-width: 2; stroke-linejoin: round; } .figure .band { stroke: none; opacity: .2; }
+"""
+
+
+def _coloured(colours: dict[str, str]) -> str:
+    """The rules with colours, as plain values: what turns an SVG file into PDF or PNG knows no variables."""
+    fills = {"text": "ink", "soft": "soft", "empty": "cell", "back": "paper", "hollow": "paper"}
+    strokes = {"grid": "line", "axis": "soft", "rule": "ink", "edge": "ink"}
+    for i in range(7):
+        fills[f"f{i}"] = strokes[f"s{i}"] = f"c{i}"
+    rules = [f".figure {'' if name == 'text' else '.'}{name} {{ fill: {colours[c]}; }}" for name, c in fills.items()]
+    rules += [f".figure .{name} {{ stroke: {colours[c]}; }}" for name, c in strokes.items()]
+    rules += [".figure .on-dark { fill: #fff; }", ".figure .on-light { fill: #111; }"]
+    return "\n".join(rules)
+
+
+def _variables(colours: dict[str, str]) -> str:
+    """For the page around a figure."""
+    return ":root { color-scheme: light dark; " + " ".join(f"--{name}: {c};" for name, c in colours.items()) + " }"
+
+
+STYLE = f"""\
+{_variables(LIGHT)}
+{SHAPES}{_coloured(LIGHT)}
+@media screen and (prefers-color-scheme: dark) {{
+{_variables(DARK)}
+{_coloured(DARK)}
+.figure .own {{ filter: brightness(1.6); }} }}
+"""
 
 WIDTH = 440
 VIRIDIS = ((0x44, 0x01, 0x54), (0x3B, 0x52, 0x8B), (0x21, 0x91, 0x8C), (0x5E, 0xC9, 0x62), (0xFD, 0xE7, 0x25))
