@@ -34,7 +34,7 @@ import torch
 from additions import Additions, parsed
 
 from randpath.bench.provenance import commit, environment
-from randpath.bench.run import answer, make_method
+from randpath.bench.run import answer, few, make_method
 from randpath.data import named
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset, Joined, Source
@@ -69,7 +69,9 @@ experiment = getattr(recipe, given.variant).changed("seed", given.seed)
 if given.method != experiment.method:
     experiment = replace(experiment, method=given.method, options={})
 experiment = experiment.with_settings(given.set)
-if not experiment.validation and not given.held:
+if given.held is not None and (experiment.validation or given.held < 1):
+    parser.error("--held N sets N images of each class aside, one at least, in place of validation=true")
+if not experiment.validation and given.held is None:
     parser.error("validation=false leaves no images to compare settings on; --held 200 sets some aside")
 
 
@@ -88,7 +90,9 @@ def cut(source: Source, cumulative: bool, validation: bool) -> TaskStream:
 
 
 torch.set_num_threads(experiment.threads)
-source = named.load(experiment.dataset)
+source = named.load(experiment.dataset, size=experiment.size, skip_bad=experiment.skip_bad)
+if experiment.images is not None:
+    source = replace(source, train=few(source.train, experiment.images, experiment.seed))
 judges = None
 if given.held:
     train, kept = parted(source.train, given.held)

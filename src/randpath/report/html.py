@@ -11,7 +11,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from randpath.report.svg import STYLE, Figure
+from randpath.report.svg import STYLE, VARIABLES, Figure
 
 HERE = pathlib.Path(__file__).parent
 Section = dict[str, Any]
@@ -22,7 +22,7 @@ def page(
     banner: dict[str, str] | None = None, footer: str = "", live: str = "",
 ) -> str:  # fmt: skip
     """The page. Every text is escaped by jinja2; figures come escaped. `live` is the state that a live page shows."""
-    style = STYLE + (HERE / "page.css").read_text(encoding="utf-8")
+    style = VARIABLES + STYLE + (HERE / "page.css").read_text(encoding="utf-8")
     script = (HERE / "page.js").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -20,6 +20,7 @@ svg.figure { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", san
 .figure .grid { stroke-width: .6; } .figure .rule { stroke-dasharray: 5 4; } .figure .edge { stroke-width: 2.4; }
 .figure .axis, .figure .clear, .figure .curve { fill: none; }
 .figure .curve { stroke-width: 2; stroke-linejoin: round; } .figure .band { stroke: none; opacity: .2; }
+.figure text.on-dark { fill: #fff; } .figure text.on-light { fill: #111; }
 """
 
 
@@ -31,23 +32,19 @@ def _coloured(colours: dict[str, str]) -> str:
         fills[f"f{i}"] = strokes[f"s{i}"] = f"c{i}"
     rules = [f".figure {'' if name == 'text' else '.'}{name} {{ fill: {colours[c]}; }}" for name, c in fills.items()]
     rules += [f".figure .{name} {{ stroke: {colours[c]}; }}" for name, c in strokes.items()]
-    rules += [".figure .on-dark { fill: #fff; }", ".figure .on-light { fill: #111; }"]
     return "\n".join(rules)
 
 
+def _style(light: str, dark: str) -> str:
+    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark} }}\n"
+
+
 def _variables(colours: dict[str, str]) -> str:
-    """For the page around a figure."""
     return ":root { color-scheme: light dark; " + " ".join(f"--{name}: {c};" for name, c in colours.items()) + " }"
 
 
-STYLE = f"""\
-{_variables(LIGHT)}
-{SHAPES}{_coloured(LIGHT)}
-@media screen and (prefers-color-scheme: dark) {{
-{_variables(DARK)}
-{_coloured(DARK)}
-.figure .own {{ filter: brightness(1.6); }} }}
-"""
+STYLE = _style(SHAPES + _coloured(LIGHT), _coloured(DARK) + "\n.figure .own { filter: brightness(1.6); }")
+VARIABLES = _style(_variables(LIGHT), _variables(DARK))  # for the page around a figure
 
 WIDTH = 440
 VIRIDIS = ((0x44, 0x01, 0x54), (0x3B, 0x52, 0x8B), (0x21, 0x91, 0x8C), (0x5E, 0xC9, 0x62), (0xFD, 0xE7, 0x25))
