@@ -185,8 +185,8 @@ def test_a_visit_draws_one_of_the_views_of_its_own_image():
     assert not torch.equal(views.features[0], views.features[1])
     numbers = torch.tensor([3, 0, 11])
     seen = [views.visit(torch.zeros(3, 1, 8, 8), numbers, step) for step in range(8)]
-    assert all(x.eq(0).all() and y.tolist() == [0, 0, 2] for x, y, _ in seen)
-    drawn = [f for _, _, f in seen]
+    assert all(x.eq(0).all() and y.tolist() == [0, 0, 2] and not share.any() for x, y, share, _ in seen)
+    drawn = [f for *_, f in seen]
     for f in drawn:
         assert all(any(torch.equal(f[i], views.features[v, n]) for v in range(2)) for i, n in enumerate(numbers))
     assert len({f.numpy().tobytes() for f in drawn}) > 1

@@ -28,7 +28,7 @@ def cross_entropy(q: Tensor, labels: Tensor, log_counts: Tensor | None = None, s
     q = q + log_counts
     if not smoothing:
         return F.cross_entropy(q, labels)
-    common = log_counts.softmax(dim=0)  # n_c / n
+    common = log_counts.softmax(dim=-1)  # n_c / n
     return (1 - smoothing) * F.cross_entropy(q, labels) + smoothing * F.cross_entropy(q, common.expand_as(q))
 
 

@@ -44,25 +44,29 @@ class Pasting:
             data.labels[self.by_class], return_index=True, return_counts=True
         )
 
-    def log_counts(self, log_counts: Tensor) -> Tensor:
-        """log n_c for the balanced softmax, of targets: in the steps that have patches half of them are the patches'.
+    def log_counts(self, log_counts: Tensor, share: Tensor) -> Tensor:
+        """log(lambda n_c + (1 - lambda) n / C) for the balanced softmax of each picture: (b, C); share = 1 - lambda.
+
+        The class of a patch is as likely as any other, so that new classes prevail in a picture without one, and the
+        less the larger the patch is.
 
         >>> from randpath.data.dataset import Arrays
         >>> data = Arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 0, 0, 1]))
         >>> pasting = Pasting(data, 2, 0.5, Augment((0.5,) * 3, (0.5,) * 3), (0,))
-        >>> pasting.log_counts(torch.tensor([3.0, 1.0]).log()).exp().round(decimals=4).tolist()
-        [2.75, 1.25]
+        >>> pasting.log_counts(torch.tensor([3.0, 1.0]).log(), torch.tensor([[0.0], [0.5]])).exp().round(decimals=4)
+        tensor([[3.0000, 1.0000],
+                [2.5000, 1.5000]])
         """
         n = log_counts.exp()
-        seen = n[self.classes]
-        n[self.classes] = (1 - self.share / 2) * seen + self.share / 2 * seen.mean()
-        return n.log()
+        equal = n.clone()
+        equal[self.classes] = n[self.classes].mean()
+        return torch.lerp(n, equal, share).log()
 
-    def __call__(self, x: Tensor, y: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """The batch and its targets: as they are, or a row of shares for each picture."""
+    def __call__(self, x: Tensor, y: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch; its targets, as they are or a row of shares for each picture; the patches' shares, (b, 1)."""
         draw = rng(*self.key, "paste", step)
         if draw.random() >= self.share:
-            return x, y
+            return x, y, x.new_zeros(len(x), 1)
         return self.paste(x, y, self.patches((len(x),), draw), draw)
 
     def patches(self, shape: tuple[int, ...], draw: np.random.Generator) -> Patches:
@@ -70,8 +74,11 @@ class Pasting:
         chosen = self.by_class[self.first[c] + draw.integers(self.counts[c])]
         return Patches(chosen, draw.random(shape) ** 0.5, draw.random((*shape, 2)))
 
-    def paste(self, x: Tensor, y: Tensor, patches: Patches, draw: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """x with the patches in it, augmented by `draw`, and the shares of the classes; y are labels or shares."""
+    def paste(self, x: Tensor, y: Tensor, patches: Patches, draw: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """x with the patches in it, augmented by `draw`, the shares of the classes, and the patches' own, (b, 1).
+
+        y are labels or shares.
+        """
         x_b, y_b = next(iter(self.data.batches([patches.chosen])))
         with torch.autocast(x.device.type, enabled=False):  # in bfloat16 a rotation would be pixels off
             x_b = self.augment.train(moved(x_b, x.device), draw)
@@ -82,7 +89,7 @@ class Pasting:
         t = y if y.ndim == 2 else F.one_hot(y, self.num_classes).float()
         t_b = F.one_hot(moved(y_b, y.device), self.num_classes).float()
         share = inside.float().mean(dim=(1, 2))[:, None]
-        return torch.where(inside[:, None], x_b, x), torch.lerp(t, t_b, share)
+        return torch.where(inside[:, None], x_b, x), torch.lerp(t, t_b, share), share
 
 
 def _within(side: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:

@@ -89,7 +89,7 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
     key = (*job.key, "candidate", index)
     pasting = _pasting(job, key)
-    log_counts = _log_counts(job, pasting, device)
+    log_counts = None if job.log_counts is None else job.log_counts.to(device)
     frozen = _frozen(job, net, P_tr)
     views = None
     if frozen is not None and job.views:
@@ -98,15 +98,18 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     teacher_is_frozen = frozen is not None and job.P_before == job.P_fixed
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
-        f_fixed: Tensor | None
+        f_fixed, share, counts = None, x.new_zeros(len(x), 1), log_counts
         if views is not None:
-            x, y, f_fixed = views.visit(x, y, step)
-        else:
-            x, y = (x, y) if pasting is None else pasting(x, y, step)
-            f_fixed = None if frozen is None else frozen.features(x)
+            x, y, share, f_fixed = views.visit(x, y, step)
+        elif pasting is not None:
+            x, y, share = pasting(x, y, step)
+        if frozen is not None and f_fixed is None:
+            f_fixed = frozen.features(x)
+        if pasting is not None and counts is not None:
+            counts = pasting.log_counts(counts, share)
         f = net.features(x, P_ts if f_fixed is None else P)
         q = net.head(f if f_fixed is None else torch.cat([f_fixed, f], dim=1))
-        terms = {"ce": (1.0, cross_entropy(q, y, log_counts, job.training.smoothing))}
+        terms = {"ce": (1.0, cross_entropy(q, y, counts, job.training.smoothing))}
         if teacher is not None:
             with torch.no_grad():
                 q_teacher = teacher.head(f_fixed) if teacher_is_frozen else teacher(x)
@@ -145,12 +148,6 @@ def _pasting(job: Job, key: Key) -> Pasting | None:
     if not job.paste or job.teacher is None:
         return None
     return Pasting(job.data, job.num_classes, job.paste, job.setting.augment, key)
-
-
-def _log_counts(job: Job, pasting: Pasting | None, device: str) -> Tensor | None:
-    if job.log_counts is None:
-        return None
-    return (job.log_counts if pasting is None else pasting.log_counts(job.log_counts)).to(device)
 
 
 def best(trials: Iterable[Trial]) -> Trial:

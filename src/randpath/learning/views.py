@@ -52,24 +52,26 @@ class Views:
                     x = augment.train(moved(x, device), draw)
                     if self.plan is not None and v < self.patched:
                         pasting, patches = self.plan
-                        x, _ = pasting.paste(x, moved(y, device), patches.at((v, chunks[i])), draw)
+                        x, _, _ = pasting.paste(x, moved(y, device), patches.at((v, chunks[i])), draw)
                     with precision(training, device):
                         of_view.append(frozen.features(x).float())
                     tick(0.0)  # no step yet, but a stop is heard
                 views.append(torch.cat(of_view))
         self.features = torch.stack(views)  # (count, n, D)
 
-    def visit(self, x: Tensor, numbers: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The batch, some of it patched; its labels, or the shares of the classes; the frozen lanes' features."""
+    def visit(self, x: Tensor, numbers: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The batch, some of it patched; its labels, or the shares of the classes; the patches' shares, (b, 1); the
+        frozen lanes' features.
+        """
         draw = rng(*self.key, "drawn", step)
         drawn = draw.integers(self.count, size=len(numbers))
-        y = self.labels[numbers]
+        y, share = self.labels[numbers], x.new_zeros(len(x), 1)
         if self.plan is not None:
             pasting, patches = self.plan
             y = F.one_hot(y, pasting.num_classes).float()
             rows = np.flatnonzero(drawn < self.patched)
             own = moved(torch.from_numpy(rows), x.device)
             visited = patches.at((drawn[rows], numbers.cpu().numpy()[rows]))
-            x_own, y_own = pasting.paste(x[own], y[own], visited, draw)
-            x, y = x.index_copy(0, own, x_own), y.index_copy(0, own, y_own)
-        return x, y, self.features[moved(torch.from_numpy(drawn), numbers.device), numbers]
+            x_own, y_own, share_own = pasting.paste(x[own], y[own], visited, draw)
+            x, y, share = (all_.index_copy(0, own, part) for all_, part in ((x, x_own), (y, y_own), (share, share_own)))
+        return x, y, share, self.features[moved(torch.from_numpy(drawn), numbers.device), numbers]
