@@ -81,12 +81,14 @@ def test_another_protocol_or_variant_is_left_to_the_table(folder):
     assert drawn(folder, one, *others) == drawn(folder, one)
 
 
-def test_what_the_recipe_was_before_is_one_curve_of_its_own(folder):
+def test_the_best_of_what_the_recipe_was_before_is_one_curve_of_its_own(folder):
     before = [
-        record("rps", 40, 0.5, recipe="cifar100_10_cpu", commit="a"),
-        record("rps", 90, 0.6, recipe="x", commit="b"),
+        record("rps", 40, 0.5, commit="a"),
+        record("rps", 95, 0.55, commit="b"),  # dearer than the next one, and worse
+        record("rps", 90, 0.6, commit="c"),
+        {**record("rps", 99, 0.7, commit="d"), "cpu_seconds": [None, 3.0]},  # interrupted: its cost is not known
     ]
-    for name, one in zip(("one", "patches"), before):
+    for name, one in zip(("one", "lanes", "patches", "discriminant"), before):
         (folder / f"cifar100_10_cpu_{name}.json").write_text(json.dumps([one]))
     svg = drawn(folder, record("rps", 16, 0.4))
     points = re.findall(r"<title>([^<]*, core-minutes[^<]*)</title>", svg)
