@@ -77,13 +77,9 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     index, P = candidate
     s, device = job.setting, own(job.setting.device)
     torch.set_num_threads(threads)
-    net = s.backbone.build(s.seed)
-    net.load_weights(job.weights)
     P_tr = P ^ (P & job.P_fixed)
     P_ts = job.P_fixed | P
-    net.open(P_ts, job.P_before, job.P_last, job.start)
-    net.grow_head(job.num_classes)
-    net.to(device)
+    net = _opened(job, P_ts).to(device)
     params = net.train_only(P_tr)
     # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
@@ -135,6 +131,15 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     weights = {name: tensor.cpu() for name, tensor in net.weights(P).items()}
     log = [{"candidate": index, "phi": job.phi if teacher is not None else None, **line} for line in epochs]
     return Trial(index, P, epochs[-1]["validation"], weights, log, trained)
+
+
+def _opened(job: Job, P_ts: Path) -> PathNetwork:
+    """A candidate's network before its first step, with logits for all classes."""
+    net = job.setting.backbone.build(job.setting.seed)
+    net.load_weights(job.weights)
+    net.open(P_ts, job.P_before, job.P_last, job.start)
+    net.grow_head(job.num_classes)
+    return net
 
 
 def _frozen(job: Job, net: PathNetwork, P_tr: Path) -> Folded | None:
