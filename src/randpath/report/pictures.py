@@ -76,7 +76,8 @@ def cost(results: list[Result], earlier: list[Result], published: list[Result]) 
         if name is not None and r["variant"] == "tuned":
             points[name][changes(r)] += _spent(r)
     for r in earlier:
-        points[BEFORE][r["commit"] + changes(r)] += _spent(r)
+        if r["method"] == "rps":
+            points[BEFORE][r["commit"] + changes(r)] += _spent(r)
     series = []
     for name in (*COMPARED.values(), BEFORE):
         means = sorted(
