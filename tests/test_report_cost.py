@@ -89,7 +89,8 @@ def test_the_best_of_what_the_recipe_was_before_is_one_curve_of_its_own(folder):
         {**record("rps", 99, 0.7, commit="d"), "cpu_seconds": [None, 3.0]},  # interrupted: its cost is not known
     ]
     for name, one in zip(("one", "lanes", "patches", "discriminant"), before):
-        (folder / f"cifar100_10_cpu_{name}.json").write_text(json.dumps([one]))
+        beside = record("joint", 60, 0.9, commit="e")  # what else was recorded then is no curve
+        (folder / f"cifar100_10_cpu_{name}.json").write_text(json.dumps([one, beside]))
     svg = drawn(folder, record("rps", 16, 0.4))
     points = re.findall(r"<title>([^<]*, core-minutes[^<]*)</title>", svg)
     assert points == [
