@@ -1,12 +1,15 @@
 """Compare settings on VALIDATION images, never on test images: how the `tuned` recipes were chosen.
 
     python benchmarks/ablation.py RECIPE [--variant V] [--tasks K] [--method M] [--seed S] [--set key=value].. [--add A]
-                                  [--held N]
+                                  [--held N] [--states DIR] [--begin DIR/K]
 
 learns the first K tasks of a variant (tuned unless told) and appends the accuracy after each, on the validation images
 of all classes seen, to docs/results/ablations.json (not with --dry); docs/log.md has its tables (`make tables`).
 Fifty validation images of a class tell a point and a half apart, not less. `--held 200` sets 200 training images of
 each class aside to judge by, which halves that and makes a run cheaper: add --set memory=1200 for 300 of 500 images.
+`--states DIR` keeps the state after each task, and `--begin DIR/K` goes on from the one after task K, with whatever
+settings: two settings of task K + 1 are compared from the same network and exemplars, for the cost of that task alone.
+Nothing is recorded then: the state lies on one's own disk.
 `--add`, which may be given several times and with a strength (`--add features=3`), tries on rps what the field does
 and our software does not (benchmarks/additions.py):
     average      the running mean of the weights, decay 0.99, takes the place of the last ones
@@ -40,11 +43,12 @@ from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset, Joined, Source
 from randpath.data.stream import TaskStream
 from randpath.keyed import rng
-from randpath.learning.method import Work
+from randpath.learning.method import State, Work
 from randpath.learning.train import predict
 from randpath.methods import METHODS
 from randpath.metrics import accuracy
 from randpath.report.record import append_result
+from randpath.storage import checkpoint
 
 parser = argparse.ArgumentParser()
 parser.add_argument("recipe")
@@ -55,6 +59,8 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--set", action="append", default=[])
 parser.add_argument("--add", action="append", default=[])
 parser.add_argument("--held", type=int, default=None, help="judge by so many training images of each class")
+parser.add_argument("--states", type=Path, default=None, help="keep the state after each task here")
+parser.add_argument("--begin", type=Path, default=None, help="go on from this state, one that --states has kept")
 parser.add_argument("--dry", action="store_true", help="record nothing")
 given = parser.parse_args()
 try:
@@ -101,13 +107,23 @@ if given.held:
 stream = cut(source, METHODS[experiment.method].cumulative, experiment.validation)
 method = make_method(experiment, source)
 plain = Augment(source.mean, source.std)
-held_out, A, saturation, switched = [], [], [], []
+held_out, A, saturation, switched, done = [], [], [], [], 0
+if given.begin is not None:
+    saved = checkpoint.load(given.begin)
+    method.load_state_dict(State(saved.tensors, saved.documents["method"]))
+    done = saved.documents["done"]
 began = time.process_time()
 for k in range(1, given.tasks + 1):
     task = stream.task(k)
+    held_out.append(task.val if judges is None else judges.task(k).train)
+    if k <= done:
+        additions.known = task.num_classes
+        continue
     learned = method.learn(task, Work())
     additions.known = task.num_classes
-    held_out.append(task.val if judges is None else judges.task(k).train)
+    if given.states is not None:
+        state = method.state_dict()
+        checkpoint.save(given.states, str(k), state.tensors, {"method": state.document, "done": k})
     everything = Joined(held_out)
     answers = predict(answer(method.inference(), experiment), everything, plain)
     A.append(accuracy(everything.labels, answers.argmax(dim=1).numpy()))
@@ -141,5 +157,5 @@ result = {
     "commit": commit(),
     "date": time.strftime("%Y-%m-%d", time.gmtime()),
 }
-if not given.dry:
+if not given.dry and given.begin is None:
     append_result(Path("docs/results/ablations.json"), result)
