@@ -7,9 +7,10 @@ learns the first K tasks of a variant (tuned unless told) and appends the accura
 of all classes seen, to docs/results/ablations.json (not with --dry); docs/log.md has its tables (`make tables`).
 Fifty validation images of a class tell a point and a half apart, not less. `--held 200` sets 200 training images of
 each class aside to judge by, which halves that and makes a run cheaper: add --set memory=1200 for 300 of 500 images.
-`--states DIR` keeps the state after each task, and `--begin DIR/K` goes on from the one after task K, with whatever
-settings: two settings of task K + 1 are compared from the same network and exemplars, for the cost of that task alone.
-Nothing is recorded then: the state lies on one's own disk.
+`--states DIR` keeps the state after each task, and `--begin DIR/K` goes on from the one after task K with other
+settings of what comes after: whether the path was switched after task K is a part of the state. Two settings of task
+K + 1 are compared from the same network and exemplars, for the cost of that task alone. Nothing is recorded then: the
+state lies on one's own disk.
 `--add`, which may be given several times and with a strength (`--add features=3`), tries on rps what the field does
 and our software does not (benchmarks/additions.py):
     average      the running mean of the weights, decay 0.99, takes the place of the last ones
@@ -77,6 +78,8 @@ if given.method != experiment.method:
 experiment = experiment.with_settings(given.set)
 if given.held is not None and (experiment.validation or given.held < 1):
     parser.error("--held N sets N images of each class aside, one at least, in place of validation=true")
+if given.states is not None and given.states.exists():
+    parser.error(f"{given.states} is there already: --states makes a new directory")
 if not experiment.validation and given.held is None:
     parser.error("validation=false leaves no images to compare settings on; --held 200 sets some aside")
 
@@ -108,10 +111,17 @@ stream = cut(source, METHODS[experiment.method].cumulative, experiment.validatio
 method = make_method(experiment, source)
 plain = Augment(source.mean, source.std)
 held_out, A, saturation, switched, done = [], [], [], [], 0
+# What a state has learned from: with another part of the images it would know some that are to judge it.
+learned_from = {name: getattr(experiment, name) for name in ("dataset", "seed", "validation", "images")}
+learned_from |= {"held": given.held, "class_order": list(stream.class_order)}
 if given.begin is not None:
     saved = checkpoint.load(given.begin)
-    method.load_state_dict(State(saved.tensors, saved.documents["method"]))
     done = saved.documents["done"]
+    if saved.documents["learned_from"] != learned_from:
+        parser.error(f"{given.begin} has learned from {saved.documents['learned_from']}, not from {learned_from}")
+    if given.tasks <= done:
+        parser.error(f"{given.begin} knows {done} tasks: --tasks {done + 1} learns one more")
+    method.load_state_dict(State(saved.tensors, saved.documents["method"]))
 began = time.process_time()
 for k in range(1, given.tasks + 1):
     task = stream.task(k)
@@ -123,7 +133,8 @@ for k in range(1, given.tasks + 1):
     additions.known = task.num_classes
     if given.states is not None:
         state = method.state_dict()
-        checkpoint.save(given.states, str(k), state.tensors, {"method": state.document, "done": k})
+        documents = {"method": state.document, "done": k, "learned_from": learned_from}
+        checkpoint.save(given.states, str(k), state.tensors, documents)
     everything = Joined(held_out)
     answers = predict(answer(method.inference(), experiment), everything, plain)
     A.append(accuracy(everything.labels, answers.argmax(dim=1).numpy()))

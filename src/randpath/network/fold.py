@@ -6,7 +6,7 @@ Batch-norm is folded into the convolution before it. The active modules of a lay
 
 A stacked by outputs, B by inputs. A layer with attention, or one that concatenates, needs each module's own output, so
 there B stays apart, as a grouped convolution. Attention that does not respond to the image (`scale`) goes into B. Lanes
-hear each its own input and are not merged.
+hear each its own input, but for what they share at first, and are not merged.
 """
 
 import copy

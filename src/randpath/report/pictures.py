@@ -76,7 +76,7 @@ def cost(results: list[Result], earlier: list[Result], published: list[Result]) 
         if name is not None and r["variant"] == "tuned":
             points[name][changes(r)] += _spent(r)
     for r in earlier:
-        if r["method"] == "rps":
+        if (r["method"], r["variant"]) == ("rps", "tuned"):
             points[BEFORE][r["commit"] + changes(r)] += _spent(r)
     series = []
     for name in (*COMPARED.values(), BEFORE):
