@@ -21,7 +21,7 @@ from randpath.learning.views import Views
 from randpath.methods.rps import RPS
 from randpath.network.backbones import Backbone
 from randpath.network.fold import Folded, fold
-from randpath.network.layers import PathNetwork
+from randpath.network.layers import PathLayer, PathNetwork
 from randpath.network.path import Path, next_lane
 from tests.checks import (
     check_goes_on_bit_exactly_after_a_round_trip,
@@ -88,8 +88,9 @@ def test_lanes_that_share_their_first_layer_by_hand():
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("start", ["fresh", "copy", "zero"])
-def test_a_new_lane_changes_no_answer_before_the_first_step(name, start):
-    net, P, P_ts = opened(name, start)
+@pytest.mark.parametrize("layers", [None, 1])
+def test_a_new_lane_changes_no_answer_before_the_first_step(name, start, layers):
+    net, P, P_ts = opened(name, start, layers)
     f = net.num_features
     with torch.no_grad():
         before = net.features(images(name), P) @ net.head.weight[:, :f].T + net.head.bias
@@ -152,17 +153,23 @@ def test_no_lane_is_left():
 
 @pytest.mark.parametrize("paste", [0.0, 0.5])
 @pytest.mark.parametrize("switch_every", [1, 2])  # 2: in task 4 a lane goes on learning beside a frozen one
-@pytest.mark.parametrize("backbone", ["mlp", "compact"])
-def test_shortcuts_of_frozen_lanes_change_nothing(backbone, switch_every, paste, monkeypatch):
+@pytest.mark.parametrize(
+    ("backbone", "layers"), [("mlp", None), ("mlp", 1), ("compact", None), ("compact", 2), ("compact", 3)]
+)
+def test_shortcuts_of_frozen_lanes_change_nothing(backbone, layers, switch_every, paste, monkeypatch):
     """Losses and weights over 20 steps or more: all lanes as one network and the teacher by itself at each visit;
-    frozen lanes folded, and the teacher by their features; and these once a task, where all views are equal."""
+    frozen lanes folded, what they share with the lane that learns run once, and the teacher by their features; and
+    these once a task, where all views are equal."""
     found, shortcut = [], selection._frozen
     for views, frozen in ((None, lambda *_: None), (None, shortcut), (3, shortcut))[: 2 if paste else 3]:
         monkeypatch.setattr(selection, "_frozen", frozen)
         s = setting(30, backbone)
         s = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"), augment=PLAIN)
         s = replace(s, training=replace(s.training, epochs=7, optimizer="sgd", lr=0.02, schedule="cosine"))
-        method = RPS(s, switch_every=switch_every, start="copy", views=views, paste=paste, gamma=1.0, balanced=True)
+        method = RPS(
+            s, switch_every=switch_every, start="copy", open_layers=layers, views=views, paste=paste, gamma=1.0,
+            balanced=True,
+        )  # fmt: skip
         learned = [method.learn(one, Work()) for one in tasks(method, (2, 2, 2, 2))]
         losses = [e["loss_ce"] + e.get("loss_dist", 0.0) for one in learned for e in one.epochs]
         found.append((losses, method.net.weights(method.P_ts)))
@@ -209,6 +216,18 @@ def test_frozen_lanes_and_the_teacher_are_not_computed_at_each_visit(monkeypatch
     train_candidate(job, 1, (0, next_lane(method.P_ts, None)), quiet)
     assert set(seen) == {next_lane(method.P_ts, None)}
     assert sum(images_seen) == 2 * len(job.data)
+
+
+def test_what_lanes_share_runs_once_a_visit(monkeypatch):
+    method = make("compact", open_layers=2)
+    first, second, _ = tasks(method)
+    method.learn(first, Work())
+    job = method._job(second, method._begin(second, 2, 0, method.S, fold(method.net, method.P_ts)), Work())
+    job = replace(job, val=second.val.take(np.arange(0)))
+    run, plain = [], PathLayer.forward
+    monkeypatch.setattr(PathLayer, "forward", lambda layer, *given: (run.append(layer), plain(layer, *given))[1])
+    train_candidate(job, 1, (0, next_lane(method.P_ts, 2)), quiet)
+    assert method.net.L == 4 and len(set(run)) == 2  # of the network that learns; the others are folded
 
 
 def test_a_stop_is_heard_while_views_are_computed():
@@ -270,7 +289,8 @@ def test_saturation_of_a_lane_is_that_of_the_whole_network(name, m):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "options"), [("mlp", {"views": 2}), ("compact", {"views": 2}), ("compact", {"paste": 0.5})]
+    ("backbone", "options"),
+    [("mlp", {"views": 2}), ("compact", {"views": 2}), ("compact", {"paste": 0.5, "open_layers": 2})],
 )
 def test_resume_is_exact(backbone, options, tmp_path):
     check_goes_on_bit_exactly_after_a_round_trip(lambda: make(backbone, **options), tmp_path / "tasks")

@@ -87,6 +87,7 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     pasting = _pasting(job, key)
     log_counts = None if job.log_counts is None else job.log_counts.to(device)
     frozen = _frozen(job, net, P_tr)
+    begin = 0 if frozen is None else [any(row) for row in P_tr.rows].index(True)  # the first layer that learns
     views = None
     if frozen is not None and job.views:
         views = Views(frozen, job.data, job.views, job.training, s.augment, key, tick, pasting)
@@ -99,12 +100,16 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
             x, y, share, f_fixed = views.visit(x, y, step)
         elif pasting is not None:
             x, y, share = pasting(x, y, step)
-        if frozen is not None and f_fixed is None:
-            f_fixed = frozen.features(x)
         if pasting is not None and counts is not None:
             counts = pasting.log_counts(counts, share)
-        f = net.features(x, P_ts if f_fixed is None else P)
-        q = net.head(f if f_fixed is None else torch.cat([f_fixed, f], dim=1))
+        if frozen is None:
+            f = net.features(x, P_ts)
+        elif f_fixed is not None:
+            f = torch.cat([f_fixed, net.features(x, P)], dim=1)
+        else:
+            h, f_fixed = _frozen_features(frozen, x, job.P_fixed, P, begin)
+            f = torch.cat([f_fixed, net.features(h, P, begin)], dim=1)
+        q = net.head(f)
         terms = {"ce": (1.0, cross_entropy(q, y, counts, job.training.smoothing))}
         if teacher is not None:
             with torch.no_grad():
@@ -147,6 +152,16 @@ def _frozen(job: Job, net: PathNetwork, P_tr: Path) -> Folded | None:
     if job.setting.backbone.join != "lanes" or not any(job.P_fixed.rows[-1]) or not any(P_tr.rows[-1]):
         return None
     return fold(net, job.P_fixed)
+
+
+def _frozen_features(frozen: Folded, x: Tensor, P_fixed: Path, P: Path, begin: int) -> tuple[Tensor, Tensor]:
+    """What the lane P hears in layer `begin`, and the features of the frozen lanes: what they share runs once."""
+    h = x
+    for l, stage in enumerate(frozen.stages(x), start=1):  # noqa: E741
+        if l == begin:
+            row = P_fixed.rows[l - 1]
+            h = stage.chunk(sum(row), dim=1)[sum(row[: P.rows[l - 1].index(True)])]
+    return h, frozen.pool(stage)
 
 
 def _pasting(job: Job, key: Key) -> Pasting | None:

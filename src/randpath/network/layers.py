@@ -182,16 +182,17 @@ class PathNetwork(nn.Module):
     def num_classes(self) -> int:
         return self.head.num_classes
 
-    def stages(self, x: Tensor, path: Path | None = None) -> Iterator[Tensor]:
-        """What leaves each layer, one after the other."""
+    def stages(self, x: Tensor, path: Path | None = None, begin: int = 0) -> Iterator[Tensor]:
+        """What leaves each layer, one after the other; from layer `begin` on, if x is what the one before it gave."""
         path = Path.full(self.L, self.M) if path is None else path
-        x = x if self.stem is None else self.stem(x)
-        for layer, row, before in zip(self.layers, path.rows, (None, *path.rows)):
-            x = layer(x, row, before)
+        if not begin and self.stem is not None:
+            x = self.stem(x)
+        for l in range(begin, self.L):  # noqa: E741
+            x = self.layers[l](x, path.rows[l], path.rows[l - 1] if l else None)
             yield x
 
-    def features(self, x: Tensor, path: Path | None = None) -> Tensor:  # (b, D)
-        for stage in self.stages(x, path):  # noqa: B007  # only the last is kept in memory
+    def features(self, x: Tensor, path: Path | None = None, begin: int = 0) -> Tensor:  # (b, D)
+        for stage in self.stages(x, path, begin):  # noqa: B007  # only the last is kept in memory
             pass
         pooled: Tensor = self.pool(stage)
         return pooled
