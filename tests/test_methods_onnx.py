@@ -47,10 +47,11 @@ def test_the_answer_of_every_method_is_the_same_in_onnx(name):
     check_the_answer_is_the_same_in_onnx(method, (2, 1))
 
 
-def test_lanes_are_the_same_in_onnx():
+@pytest.mark.parametrize("layers", [None, 1])
+def test_lanes_are_the_same_in_onnx(layers):
     s = setting(backbone="compact")
     lanes = replace(s, backbone=replace(s.backbone, join="lanes", attention="none"))
-    method = METHODS["rps"](lanes, switch_every=1, start="copy", views=2)
+    method = METHODS["rps"](lanes, switch_every=1, start="copy", views=2, open_layers=layers)
     check_the_answer_is_the_same_in_onnx(method, (2, 2, 2))
     assert method.inference().head.num_features == 3 * method.net.num_features
 
