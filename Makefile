@@ -45,4 +45,4 @@ tables: setup
 	$(BIN)/python -m randpath.paper.renew
 
 bench-speed: setup
-	for name in allocation augment check checkpoint files fisher learn mixed threads; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in augment check checkpoint files fisher learn mixed threads; do $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -21,7 +21,6 @@ from randpath.commands.serve import serve
 from randpath.commands.start import start
 from randpath.commands.table import curves, table
 from randpath.engines import waiting
-from randpath.engines.allocation import keep_freed_memory
 from randpath.errors import DiskTrouble, OutOfMemory, RandpathError, UsageError
 
 COMMANDS = (
@@ -69,7 +68,6 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         waiting.choose()
-        keep_freed_memory()
         code = app(arguments, exit_on_error=False, print_error=False)
     except cyclopts.CycloptsError as error:
         _print_error(UsageError(str(error), next="randpath --help"), as_json)

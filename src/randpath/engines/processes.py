@@ -26,7 +26,6 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
 from randpath.engines import waiting
-from randpath.engines.allocation import keep_freed_memory
 from randpath.engines.serial import Tick, quiet
 from randpath.errors import UsageError, WorkerLost
 
@@ -102,7 +101,6 @@ def _serve(pipe: Connection, control: Connection, place: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    keep_freed_memory()
     _link = _Link(pipe, control)
     while True:
         try:
