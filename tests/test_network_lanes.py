@@ -211,7 +211,7 @@ def test_frozen_lanes_and_the_teacher_are_not_computed_at_each_visit(monkeypatch
     job = replace(job, val=second.val.take(np.arange(0)))
     seen, images_seen = [], []
     of_lane, of_frozen = PathNetwork.features, Folded.features
-    monkeypatch.setattr(PathNetwork, "features", lambda net, x, path: (seen.append(path), of_lane(net, x, path))[1])
+    monkeypatch.setattr(PathNetwork, "features", lambda net, x, *at: (seen.append(at[0]), of_lane(net, x, *at))[1])
     monkeypatch.setattr(Folded, "features", lambda net, x: (images_seen.append(len(x)), of_frozen(net, x))[1])
     train_candidate(job, 1, (0, next_lane(method.P_ts, None)), quiet)
     assert set(seen) == {next_lane(method.P_ts, None)}

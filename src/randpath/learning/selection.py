@@ -87,29 +87,24 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     pasting = _pasting(job, key)
     log_counts = None if job.log_counts is None else job.log_counts.to(device)
     frozen = _frozen(job, net, P_tr)
-    begin = 0 if frozen is None else [any(row) for row in P_tr.rows].index(True)  # the first layer that learns
-    views = None
+    views, begin = None, 0 if frozen is None or job.views else _first_that_learns(P_tr)
     if frozen is not None and job.views:
         views = Views(frozen, job.data, job.views, job.training, s.augment, key, tick, pasting)
     # Just after a switch the teacher is what was frozen, and its features are at hand.
     teacher_is_frozen = frozen is not None and job.P_before == job.P_fixed
 
     def loss(x: Tensor, y: Tensor, step: int) -> Terms:
-        f_fixed, share, counts = None, x.new_zeros(len(x), 1), log_counts
+        f_fixed, share = None, x.new_zeros(len(x), 1)
         if views is not None:
             x, y, share, f_fixed = views.visit(x, y, step)
         elif pasting is not None:
             x, y, share = pasting(x, y, step)
-        if pasting is not None and counts is not None:
-            counts = pasting.log_counts(counts, share)
-        if frozen is None:
-            f = net.features(x, P_ts)
-        elif f_fixed is not None:
-            f = torch.cat([f_fixed, net.features(x, P)], dim=1)
-        else:
+        counts = log_counts if log_counts is None or pasting is None else pasting.log_counts(log_counts, share)
+        h = x
+        if frozen is not None and f_fixed is None:
             h, f_fixed = _frozen_features(frozen, x, job.P_fixed, P, begin)
-            f = torch.cat([f_fixed, net.features(h, P, begin)], dim=1)
-        q = net.head(f)
+        f = net.features(h, P_ts if f_fixed is None else P, begin)
+        q = net.head(f if f_fixed is None else torch.cat([f_fixed, f], dim=1))
         terms = {"ce": (1.0, cross_entropy(q, y, counts, job.training.smoothing))}
         if teacher is not None:
             with torch.no_grad():
@@ -152,6 +147,11 @@ def _frozen(job: Job, net: PathNetwork, P_tr: Path) -> Folded | None:
     if job.setting.backbone.join != "lanes" or not any(job.P_fixed.rows[-1]) or not any(P_tr.rows[-1]):
         return None
     return fold(net, job.P_fixed)
+
+
+def _first_that_learns(P_tr: Path) -> int:
+    """The first layer with a module that learns."""
+    return [any(row) for row in P_tr.rows].index(True)
 
 
 def _frozen_features(frozen: Folded, x: Tensor, P_fixed: Path, P: Path, begin: int) -> tuple[Tensor, Tensor]:

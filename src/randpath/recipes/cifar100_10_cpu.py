@@ -16,7 +16,7 @@ tuned = Experiment(
     tasks=10,
     class_order=1993,  # iCaRL's
     backbone="compact",
-    width=48,
+    width=60,
     modules=10,
     join="lanes",  # a frozen path gives the same features ever after
     attention="none",  # peak response slows the last layer down in few epochs (docs/log.md)
@@ -35,19 +35,15 @@ tuned = Experiment(
         weight_decay=5e-4,
         schedule="one_cycle",
     ),
-    # The first path learns two tasks; then mu_sat asks for a lane of each task's own, which begins as a copy of the
-    # last one and shares the first layer. A lane that goes on with a second task loses (docs/log.md), so that the
-    # threshold lies below all that was seen.
+    # The first path learns four tasks; then mu_sat asks for a lane of each task's own, which begins as a copy. Phi is
+    # the paper's: 1 as long as one path learns, then more with each task.
     options={
         "N": 1,
         "balanced": True,
-        "controller": "ratio",
-        "gamma": 0.5,
-        "threshold": -1.0,
-        "first_switch": 2,
-        "open_layers": 2,
+        "gamma": 1.0,
+        "first_switch": 4,
         "start": "copy",
-        "paste": 0.3,
+        "paste": 0.5,
         "discriminant": 0.1,
     },
 )
