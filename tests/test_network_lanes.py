@@ -202,13 +202,18 @@ def test_a_visit_draws_one_of_the_views_of_its_own_image():
     assert torch.equal(views.labels[y], labels)
 
 
-def test_frozen_lanes_and_the_teacher_are_not_computed_at_each_visit(monkeypatch):
-    """With views the network runs forward on the lane that learns alone, and what is frozen once for each view."""
-    method = make("compact", views=2)
+def second_job(method: RPS) -> selection.Job:
+    """That of the task after the first switch, without images to choose by."""
     first, second, _ = tasks(method)
     method.learn(first, Work())
     job = method._job(second, method._begin(second, 2, 0, method.S, fold(method.net, method.P_ts)), Work())
-    job = replace(job, val=second.val.take(np.arange(0)))
+    return replace(job, val=second.val.take(np.arange(0)))
+
+
+def test_frozen_lanes_and_the_teacher_are_not_computed_at_each_visit(monkeypatch):
+    """With views the network runs forward on the lane that learns alone, and what is frozen once for each view."""
+    method = make("compact", views=2)
+    job = second_job(method)
     seen, images_seen = [], []
     of_lane, of_frozen = PathNetwork.features, Folded.features
     monkeypatch.setattr(PathNetwork, "features", lambda net, x, *at: (seen.append(at[0]), of_lane(net, x, *at))[1])
@@ -220,10 +225,7 @@ def test_frozen_lanes_and_the_teacher_are_not_computed_at_each_visit(monkeypatch
 
 def test_what_lanes_share_runs_once_a_visit(monkeypatch):
     method = make("compact", open_layers=2)
-    first, second, _ = tasks(method)
-    method.learn(first, Work())
-    job = method._job(second, method._begin(second, 2, 0, method.S, fold(method.net, method.P_ts)), Work())
-    job = replace(job, val=second.val.take(np.arange(0)))
+    job = second_job(method)
     run, plain = [], PathLayer.forward
     monkeypatch.setattr(PathLayer, "forward", lambda layer, *given: (run.append(layer), plain(layer, *given))[1])
     train_candidate(job, 1, (0, next_lane(method.P_ts, 2)), quiet)
