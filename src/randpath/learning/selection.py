@@ -46,7 +46,7 @@ class Job:
     key: Key
     place: pathlib.Path | None
     views: int | None = None  # of each image, of which frozen lanes are computed once; none: at each visit
-    paste: float = 0.0  # share of the steps with patches of other pictures, once there is a teacher
+    paste: float = 0.0  # share of the steps with patches of other pictures
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _frozen_features(frozen: Folded, x: Tensor, P_fixed: Path, P: Path, begin: i
 
 
 def _pasting(job: Job, key: Key) -> Pasting | None:
-    if not job.paste or job.teacher is None:
+    if not job.paste:
         return None
     return Pasting(job.data, job.num_classes, job.paste, job.setting.augment, key)
 
