@@ -27,20 +27,22 @@ tuned = Experiment(
     validation=False,  # one path to choose from needs no images to choose by
     degrees=0.0,  # rotation blurs 32 x 32 pictures and costs more than it gives in few epochs
     training=Training(
-        epochs=16,
+        epochs=20,
         first_factor=2,
         batch=32,
         optimizer="sgd",
-        lr=0.05,
+        lr=0.02,
+        first_lr=0.05,
         weight_decay=5e-4,
         schedule="one_cycle",
+        small_side=24,
     ),
-    # The first path learns four tasks; then mu_sat asks for a lane of each task's own, which begins as a copy. Phi is
-    # the paper's: 1 as long as one path learns, then more with each task.
+    # The first path learns four tasks; then mu_sat asks for a lane of each task's own, which begins as a copy.
     options={
         "N": 1,
         "balanced": True,
-        "gamma": 1.0,
+        "controller": "ratio",
+        "gamma": 1.5,
         "first_switch": 4,
         "start": "copy",
         "paste": 0.5,
@@ -60,6 +62,6 @@ paper = replace(
     herding=False,
     validation=True,
     degrees=10.0,
-    training=Training(epochs=16, first_factor=1),
+    training=Training(epochs=20, first_factor=1),
     options={"N": 2, "gamma": 2.5},
 )
