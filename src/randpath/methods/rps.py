@@ -99,9 +99,7 @@ class RPS:
     views: Annotated[
         int | None, at_least(1), "of each image, of which frozen lanes are computed once a task; null: at each visit"
     ] = None
-    paste: Annotated[
-        float, between(0, 1), "share of the steps in which pictures get patches of others (CMO's)"
-    ] = 0.0
+    paste: Annotated[float, between(0, 1), "share of the steps in which pictures get patches of others (CMO's)"] = 0.0
     discriminant: Annotated[
         float, at_least(0), "weight of the exemplars' discriminant beside the classifier (ours)"
     ] = 0.0
