@@ -183,7 +183,7 @@ def test_candidates_have_patches_of_their_own(monkeypatch):
     method = make(N=2, threshold=-1e9)
     for one in tasks(method)[:2]:
         method.learn(one, Work())
-    assert len(keys) == len(set(keys)) == 2
+    assert len(keys) == len(set(keys)) == 4  # of two tasks
 
 
 def test_a_class_without_images_is_never_pasted_and_counts_as_one():
