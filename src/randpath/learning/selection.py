@@ -84,7 +84,7 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
     teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
     key = (*job.key, "candidate", index)
-    pasting = _pasting(job, key)
+    pasting = Pasting(job.data, job.num_classes, job.paste, s.augment, key) if job.paste else None
     log_counts = None if job.log_counts is None else job.log_counts.to(device)
     frozen = _frozen(job, net, P_tr)
     views, begin = None, 0 if frozen is None or job.views else _first_that_learns(P_tr)
@@ -162,12 +162,6 @@ def _frozen_features(frozen: Folded, x: Tensor, P_fixed: Path, P: Path, begin: i
             row = P_fixed.rows[l - 1]
             h = stage.chunk(sum(row), dim=1)[sum(row[: P.rows[l - 1].index(True)])]
     return h, frozen.pool(stage)
-
-
-def _pasting(job: Job, key: Key) -> Pasting | None:
-    if not job.paste:
-        return None
-    return Pasting(job.data, job.num_classes, job.paste, job.setting.augment, key)
 
 
 def best(trials: Iterable[Trial]) -> Trial:

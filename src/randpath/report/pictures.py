@@ -68,12 +68,10 @@ def cost(results: list[Result], earlier: list[Result], published: list[Result]) 
 
     A point is one setting, the mean over its seeds. Settings of `training`, the width and the number of threads are
     what a budget is spent on; a run that changed anything else stands in the table alone. Of what the recipe was before
-    only what was better than all that cost less, and the rivals that have no run beside the recipe as it is.
+    only what was better than all that cost less.
     """
-    methods = {"rps", *(r["method"] for r in results)}
-    rivals = [r for r in earlier if r["method"] not in methods]
     points: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for r in [*results, *rivals]:
+    for r in results:
         name = COMPARED.get((r["method"], _beside_the_budget(r)))
         if name is not None and r["variant"] == "tuned":
             points[name][changes(r)] += _spent(r)
