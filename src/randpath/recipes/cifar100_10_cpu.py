@@ -33,7 +33,7 @@ tuned = Experiment(
         optimizer="sgd",
         lr=0.02,
         first_lr=0.05,
-        weight_decay=5e-4,
+        weight_decay=3e-3,
         schedule="one_cycle",
         small_side=24,
     ),
