@@ -68,6 +68,7 @@ class Experiment:
     herding: Annotated[bool, "exemplars by herding instead of at random"] = False
     size: Annotated[int | None, at_least(1), "the side to which files are brought; null: the dataset's own"] = None
     images: Annotated[int | None, at_least(1), "training images of each class, drawn by the seed; null: all"] = None
+    members: Annotated[int, between(1, 64), "networks of different seeds that share the memory; their mean answers"] = 1
     mirror: Annotated[bool, "answer with the mean of the logits of a picture and of its mirror image"] = False
     auxiliary: Annotated[str | None, "a dataset whose pictures, without labels, dmc learns from"] = None
     skip_bad: Annotated[bool, "leave out the faulty files of a folder"] = False
@@ -76,7 +77,9 @@ class Experiment:
     device: Annotated[str, NAME, "cpu, cuda, cuda:1, mps"] = "cpu"
     threads: Annotated[int, between(1, 1024), "of a lone candidate"] = 1
     search_threads: Annotated[int, between(1, 1024), "of one of N candidates"] = 1
-    processes: Annotated[int, between(1, 1024), "that train candidates side by side; no result depends on it"] = 1
+    processes: Annotated[
+        int, between(1, 1024), "that train candidates or members side by side; no result depends on it"
+    ] = 1
 
     def __post_init__(self) -> None:
         """Refuse what no run could use, with the name of the setting, before anything is written."""

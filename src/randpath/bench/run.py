@@ -21,8 +21,9 @@ from randpath.data.stream import Task, TaskStream
 from randpath.engines.device import check_device
 from randpath.engines.serial import Engine, Serial
 from randpath.errors import UsageError
-from randpath.keyed import rng
+from randpath.keyed import rng, seed_of
 from randpath.learning.cost import count_flops, megabytes
+from randpath.learning.members import Members
 from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, Measured, Method, Setting, State, Work
 from randpath.learning.train import predict
@@ -139,6 +140,11 @@ def make_method(experiment: Experiment, source: Source) -> Method:
             f"training.small_side={e.training.small_side} shrinks the pictures, but {e.backbone} with attention "
             f"{e.attention} takes one size only: add --set training.small_side=null"
         )
+    if e.members > 1 and e.processes > 1 and not METHODS[e.method].__module__.startswith("randpath."):
+        raise UsageError(
+            f"members of {e.method}, a method of one's own, cannot learn in other processes, which do not know it",
+            next="--set processes=1",
+        )
     if e.mirror and not source.mirror:
         raise UsageError(
             f"mirror=true averages over mirror images, but a mirrored item of {source.name} is not one of its class",
@@ -159,7 +165,9 @@ def make_method(experiment: Experiment, source: Source) -> Method:
         auxiliary=_auxiliary(e, source),
     )
     refuse_unknown(e.options, METHODS[e.method], f"method {e.method}")
-    return METHODS[e.method](setting, **e.options)  # type: ignore[call-arg]
+    seeds = [e.seed, *(seed_of(e.seed, "member", i) for i in range(2, e.members + 1))]
+    makers = [partial(METHODS[e.method], replace(setting, seed=seed), **e.options) for seed in seeds]  # type: ignore[call-arg]
+    return Members(makers, e.threads) if e.members > 1 else makers[0]()
 
 
 def _auxiliary(e: Experiment, source: Source) -> Dataset | None:

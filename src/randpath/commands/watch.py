@@ -80,6 +80,8 @@ class Watch:
         n, epochs = self._searched(k), self.experiment.training.of_task(k).epochs
         if not n:
             return []
+        if self.experiment.members > 1:
+            return [f"{self.experiment.members} networks"]
         if n > 1 and self.experiment.processes > 1:
             return [f"{n} candidates"]  # side by side: each at an epoch of its own
         at = min(done, 0.999999) * n

@@ -123,10 +123,15 @@ def costs(run: RunFiles) -> list[Figure]:
     return found
 
 
+def first_member(run: RunFiles) -> list[Line]:
+    """The epochs of the first of several networks, whose path and mu_sat a run shows."""
+    return [line for line in run.epochs if line.get("member", 1) == 1]
+
+
 def winners(run: RunFiles) -> dict[int, int]:
     """The candidate that each task kept: the best at its last epoch, the lowest index of equals."""
     last: dict[int, dict[int, float]] = defaultdict(dict)
-    for line in run.epochs:
+    for line in first_member(run):
         value = line.get("validation")
         last[line["k"]][line["candidate"]] = -1.0 if value is None else value
     return {k: max(sorted(found), key=lambda c: found[c]) for k, found in last.items()}
@@ -135,7 +140,7 @@ def winners(run: RunFiles) -> dict[int, int]:
 def winning_epochs(run: RunFiles) -> dict[int, list[Line]]:
     """The epochs of the candidate that was kept, by task."""
     winning, winner = defaultdict(list), winners(run)
-    for line in run.epochs:
+    for line in first_member(run):
         if line["candidate"] == winner[line["k"]] and line.get("fit") in (None, "fit"):
             winning[line["k"]].append(line)
     return dict(winning)
@@ -187,7 +192,7 @@ def losses(run: RunFiles) -> list[Figure]:
 
 def candidates(run: RunFiles) -> Figure | None:
     """The validation accuracy of every candidate of a search, and the one that was kept."""
-    final = {(line["k"], line["candidate"]): line.get("validation") for line in run.epochs}
+    final = {(line["k"], line["candidate"]): line.get("validation") for line in first_member(run)}
     searched = {k for k, c in final if c > 0}
     if not searched:
         return None

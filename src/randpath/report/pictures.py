@@ -66,9 +66,9 @@ EARLIER = ("one", "lanes", "patches", "discriminant", "early")  # the records of
 def cost(results: list[Result], earlier: list[Result], published: list[Result]) -> str:
     """Final accuracy over the core-minutes that all tasks took together; empty without a run that has told them.
 
-    A point is one setting, the mean over its seeds. Settings of `training`, the width and the number of threads are
-    what a budget is spent on; a run that changed anything else stands in the table alone. Of what the recipe was before
-    only what was better than all that cost less.
+    A point is one setting, the mean over its seeds. Settings of `training`, the width and the numbers of threads and
+    members are what a budget is spent on; a run that changed anything else stands in the table alone. Of what the
+    recipe was before only what was better than all that cost less.
     """
     points: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for r in results:
@@ -107,6 +107,6 @@ def _spent(result: Result) -> list[tuple[float, float]]:
 
 def _beside_the_budget(result: Result) -> str:
     """The changed settings that say what was run, not how much was spent on it; joint training has no tasks."""
-    free = ("width", "threads", "tasks") if result["method"] == "joint" else ("width", "threads")
+    free = ("width", "threads", "members", *(["tasks"] if result["method"] == "joint" else []))
     changed = [setting for setting in changes(result).split(", ") if setting]
     return ", ".join(s for s in changed if s.partition("=")[0] not in free and not s.startswith("training."))
