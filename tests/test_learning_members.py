@@ -12,16 +12,20 @@ import torch
 
 from randpath.bench.experiment import Experiment
 from randpath.bench.load import load_run
-from randpath.bench.run import run
+from randpath.bench.run import prepare, run
+from randpath.commands.watch import Watch
 from randpath.engines.processes import Processes
 from randpath.engines.serial import Serial
-from randpath.errors import Stopped, UsageError
+from randpath.errors import DataError, Stopped, UsageError
 from randpath.learning.cost import megabytes
-from randpath.learning.members import Members
+from randpath.learning.members import Members, together
+from randpath.learning.method import Learned, Work
 from randpath.learning.train import Training
 from randpath.methods import METHODS
 from randpath.methods.rehearsal import Rehearsal
-from randpath.report.charts import winning_epochs
+from randpath.network.backbones import BACKBONES
+from randpath.report.charts import candidates, winning_epochs
+from randpath.report.events import scalars
 from randpath.report.reading import read_run
 
 ALONE = Experiment(
@@ -38,6 +42,13 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("members") / "alone"
+    run(ALONE, place)
+    return place
+
+
 def members(place: Path) -> list[Any]:
     method = load_run(place).method
     assert isinstance(method, Members)
@@ -51,19 +62,29 @@ def same(a: Mapping[str, Mapping[str, torch.Tensor]], b: Mapping[str, Mapping[st
     )
 
 
-def test_the_first_is_what_it_would_be_alone_and_the_other_is_not(two: Path, tmp_path: Path) -> None:
-    run(ALONE, tmp_path / "alone")
-    alone = load_run(tmp_path / "alone").method
+def test_the_first_is_what_it_would_be_alone_and_the_other_is_not(two: Path, alone: Path) -> None:
+    lone = load_run(alone).method
     first, second = members(two)
-    assert same(first.state_dict().tensors, alone.state_dict().tensors)
-    assert first.state_dict().document == alone.state_dict().document
+    assert same(first.state_dict().tensors, lone.state_dict().tensors)
+    assert first.state_dict().document == lone.state_dict().document
     assert not torch.equal(second.net.head.weight, first.net.head.weight)
+    told = ("saturation", "switched", "path")
+    lines = zip(load_run(two).lines, load_run(alone).lines)
+    assert all(a[name] == b[name] for a, b in lines for name in told)
 
 
-def test_they_share_the_exemplars(two: Path) -> None:
-    first, second = members(two)
+def test_they_share_the_exemplars_as_soon_as_they_have_learned() -> None:
+    stream, method = prepare(replace(TWO, members=3))
+    assert isinstance(method, Members)
+    learned = method.learn(stream.task(1), Work())
+    first, *others = method.members
     assert len(first.memory) == 40
-    assert same(first.memory.tensors(), second.memory.tensors())
+    assert all(same(first.memory.tensors(), other.memory.tensors()) for other in others)
+    heads = [member.net.head.weight for member in method.members]
+    assert not any(torch.equal(heads[i], heads[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    assert learned.parameters_trained == sum(m.net.num_parameters(m.P) for m in method.members)
+    with pytest.raises(DataError, match="task 1 does not follow task 1"):
+        method.learn(stream.task(1), Work())
 
 
 def test_the_answer_is_the_mean_of_their_logits(two: Path) -> None:
@@ -75,25 +96,37 @@ def test_the_answer_is_the_mean_of_their_logits(two: Path) -> None:
     assert loaded.features(images).shape == (6, 2 * 24)
 
 
-def test_what_it_costs_is_told(two: Path, tmp_path: Path) -> None:
-    run(ALONE, tmp_path / "alone")
-    one, both = load_run(tmp_path / "alone").lines[-1], load_run(two).lines[-1]
+def test_what_it_costs_is_told(two: Path, alone: Path) -> None:
+    one, both = load_run(alone).lines[-1], load_run(two).lines[-1]
     second = members(two)[1]
     assert both["parameters"] == one["parameters"] + second.net.num_parameters(second.P_ts)
     assert both["flops"] > 1.5 * one["flops"]
     own = {"weights": second.state_dict().tensors["weights"]}  # the exemplars are stored once
     assert both["megabytes"] == pytest.approx(one["megabytes"] + megabytes(own), abs=2e-4)
     visits = [json.loads(line)["visits"] for line in (two / "times.jsonl").read_text().splitlines()]
-    alone = [json.loads(line)["visits"] for line in (tmp_path / "alone" / "times.jsonl").read_text().splitlines()]
-    assert visits[0] == 2 * alone[0]
+    lone = [json.loads(line)["visits"] for line in (alone / "times.jsonl").read_text().splitlines()]
+    assert visits[0] == 2 * lone[0]
 
 
-def test_a_page_shows_the_first(two: Path) -> None:
+def test_a_page_shows_the_first(two: Path, alone: Path) -> None:
     epochs = [json.loads(line) for line in (two / "epochs.jsonl").read_text().splitlines()]
     assert {line["member"] for line in epochs} == {1, 2}
     shown = winning_epochs(read_run(two))
     assert {line["member"] for lines in shown.values() for line in lines} == {1}
     assert [len(lines) for lines in shown.values()] == [2] * 5
+    assert candidates(read_run(two)) == candidates(read_run(alone)) is not None
+    tags = {tag for tag, _, _ in scalars(read_run(two), 1)}
+    assert {"loss_ce/task_1_member_1_candidate_0", "loss_ce/task_1_member_2_candidate_1"} <= tags
+
+
+def test_a_note_on_another_network_names_it() -> None:
+    one, other = Learned([], 1, 2, notes=["a"], remarks=["b"]), Learned([], 3, 4, notes=["a", "c"], remarks=["d"])
+    both = together([one, other])
+    assert (both.notes, both.remarks) == (["a", "network 2: c"], ["b", "network 2: d"])
+
+
+def test_a_bar_says_how_many(tmp_path: Path) -> None:
+    assert Watch(TWO, tmp_path, 5).text(0.3).startswith("task 1 of 5, 2 networks")
 
 
 def test_side_by_side_they_are_the_same(two: Path, tmp_path: Path) -> None:
@@ -122,6 +155,8 @@ class Impatient:
 def test_stopped_and_resumed_they_are_the_same(two: Path, tmp_path: Path, signs: int) -> None:
     with pytest.raises(Stopped):
         run(TWO, tmp_path / "run", engine=Serial(Impatient(signs)))
+    work = list((tmp_path / "run" / "work").glob("task-*/member-*"))
+    assert sorted({place.name for place in work}) in (["member-1"], ["member-1", "member-2"])  # what is gone on from
     run(TWO, tmp_path / "run")
     for file in ("metrics.jsonl", "epochs.jsonl"):
         assert (tmp_path / "run" / file).read_bytes() == (two / file).read_bytes()
@@ -168,10 +203,12 @@ def test_a_method_of_ones_own_stays_in_this_process(tmp_path: Path, monkeypatch:
     mine = replace(TWO, method="mine", options={}, modules=1, attention="none")
     run(mine, tmp_path / "run")
     assert len(members(tmp_path / "run")) == 2
-    with pytest.raises(UsageError, match="cannot learn in other processes") as refused:
-        run(replace(mine, processes=2), tmp_path / "other")
-    assert refused.value.next == "--set processes=1"
-    assert not (tmp_path / "other").exists()
+    monkeypatch.setitem(BACKBONES, "own", lambda spec, seed: BACKBONES["mlp"](spec, seed))
+    for foreign in (mine, replace(TWO, backbone="own")):
+        with pytest.raises(UsageError, match="cannot learn in other processes") as refused:
+            run(replace(foreign, processes=2), tmp_path / "other")
+        assert refused.value.next == "--set processes=1"
+        assert not (tmp_path / "other").exists()
 
 
 def test_onnx_agrees(two: Path) -> None:

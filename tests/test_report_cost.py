@@ -55,7 +55,7 @@ def test_a_point_is_the_mean_over_seeds_of_what_was_spent_alike(folder):
         record("rehearsal", 40, 0.3),
         record("rehearsal", 40, 0.4, "options.balanced=true"),
         record("joint", 40, 0.7, "tasks=1"),
-        record("der", 40, 0.45, "threads=2"),
+        record("der", 40, 0.45, "threads=2", "members=2"),
     )
     points = re.findall(r"<title>([^<]*, core-minutes[^<]*)</title>", svg)
     assert points == [
@@ -88,7 +88,7 @@ def test_the_best_of_what_the_recipe_was_before_is_one_curve_of_its_own(folder):
         record("rps", 90, 0.6, commit="c"),
         {**record("rps", 99, 0.7, commit="d"), "cpu_seconds": [None, 3.0]},  # interrupted: its cost is not known
     ]
-    for name, one in zip(("one", "lanes", "patches", "discriminant"), before):
+    for name, one in zip(("decay", "lanes", "patches", "discriminant"), before):
         beside = record("joint", 60, 0.9, commit="e")  # what else was recorded then is no curve
         (folder / f"cifar100_10_cpu_{name}.json").write_text(json.dumps([one, beside]))
     svg = drawn(folder, record("rps", 16, 0.4))

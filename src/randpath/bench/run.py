@@ -28,7 +28,7 @@ from randpath.learning.memory import Memory
 from randpath.learning.method import Learned, Measured, Method, Setting, State, Work
 from randpath.learning.train import predict
 from randpath.methods import METHODS
-from randpath.network.backbones import Backbone
+from randpath.network.backbones import BACKBONES, Backbone
 from randpath.network.mirrored import Mirrored
 from randpath.settings import refuse_unknown
 from randpath.storage import checkpoint
@@ -140,11 +140,12 @@ def make_method(experiment: Experiment, source: Source) -> Method:
             f"training.small_side={e.training.small_side} shrinks the pictures, but {e.backbone} with attention "
             f"{e.attention} takes one size only: add --set training.small_side=null"
         )
-    if e.members > 1 and e.processes > 1 and not METHODS[e.method].__module__.startswith("randpath."):
-        raise UsageError(
-            f"members of {e.method}, a method of one's own, cannot learn in other processes, which do not know it",
-            next="--set processes=1",
-        )
+    for name, defined in ((e.method, METHODS[e.method]), (e.backbone, BACKBONES.get(e.backbone, Backbone))):
+        if e.members > 1 and e.processes > 1 and not defined.__module__.startswith("randpath."):
+            raise UsageError(
+                f"members with {name}, which is one's own, cannot learn in other processes, which do not know it",
+                next="--set processes=1",
+            )
     if e.mirror and not source.mirror:
         raise UsageError(
             f"mirror=true averages over mirror images, but a mirrored item of {source.name} is not one of its class",

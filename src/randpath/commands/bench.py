@@ -232,7 +232,7 @@ def _run(begin: "Callable[[], Begun]", directory: Path, command: str, record: bo
 def _tasks(begun: "Begun", directory: Path, command: str, inexact: bool, bar: Bar, stop: Stop) -> list[dict[str, Any]]:
     """Learn task by task and say so; the metrics lines of all tasks, or of those committed before a stop."""
     from randpath.bench.run import steps
-    from randpath.engines.processes import Processes
+    from randpath.engines.processes import SILENCE, Processes
     from randpath.engines.serial import Serial
 
     experiment, recipe_file = begun
@@ -246,7 +246,9 @@ def _tasks(begun: "Begun", directory: Path, command: str, inexact: bool, bar: Ba
         if stop.signal:
             raise Stopped()
 
-    pool = Processes(experiment.processes, tick=tick) if experiment.processes > 1 else None
+    # A member chooses exemplars and measures mu_sat or importances without a sign of life.
+    silence = SILENCE if experiment.members == 1 else 12 * SILENCE
+    pool = Processes(experiment.processes, silence, tick) if experiment.processes > 1 else None
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: bar.say(f"warning: {message}")
         try:

@@ -38,15 +38,15 @@ class Members:
     cumulative: ClassVar[bool] = False  # a stream is cut before there are members: their own class says how
 
     def __init__(self, makers: Sequence[Callable[[], Method]], threads: int):
-        self.makers, self.threads = makers, threads
+        self.makers, self.threads, self.have_learned = makers, threads, False
         self.members = [make() for make in makers]
 
     def learn(self, task: Task, work: Work) -> Learned:
         calls = [
-            Call(i, make, member.state_dict() if task.k > 1 else None, task, self.threads, work.at(f"member-{i + 1}"))
-            for i, (make, member) in enumerate(zip(self.makers, self.members))
+            Call(i, make, on_cpu(member) if self.have_learned else None, task, self.threads, work.at(f"member-{i}"))
+            for i, (make, member) in enumerate(zip(self.makers, self.members), start=1)
         ]
-        found = sorted(work.engine.map(learn_one, calls), key=lambda result: result[0])
+        found = sorted(work.engine.map(learn_one, calls), key=lambda result: result[0])  # they come in any order
         self._take_over([state for _, state, _ in found])
         return together([learned for _, _, learned in found])
 
@@ -56,7 +56,7 @@ class Members:
         members = [make() for make in self.makers]
         for member, state in zip(members, states):
             member.load_state_dict(State(without_memory(state.tensors) | memory, state.document))
-        self.members = members
+        self.members, self.have_learned = members, True
 
     def inference(self) -> nn.Module:
         return Mean(member.inference() for member in self.members)
@@ -86,14 +86,23 @@ def learn_one(call: Call, tick: Tick) -> tuple[int, State, Learned]:
     if call.state is not None:
         member.load_state_dict(call.state)
     learned = member.learn(call.task, Work(Serial(tick), call.place))
+    return call.index, on_cpu(member), learned
+
+
+def on_cpu(member: Method) -> State:
+    """A state that can cross processes."""
     state = member.state_dict()
-    on_cpu = {file: {name: t.detach().cpu() for name, t in own.items()} for file, own in state.tensors.items()}
-    return call.index, State(on_cpu, state.document), learned
+    tensors = {file: {name: t.detach().cpu() for name, t in own.items()} for file, own in state.tensors.items()}
+    return State(tensors, state.document)
 
 
 def together(learned: Sequence[Learned]) -> Learned:
     """What all have learned; a path, its mu_sat and whether it was switched are those of the first."""
-    first = learned[0]
+    first, *others = learned
+    notes, remarks = list(first.notes), list(first.remarks)
+    for i, one in enumerate(others, start=2):
+        notes += [f"network {i}: {note}" for note in one.notes if note not in first.notes]
+        remarks += [f"network {i}: {remark}" for remark in one.remarks if remark not in first.remarks]
     return Learned(
         epochs=[{"member": i, **line} for i, one in enumerate(learned, start=1) for line in one.epochs],
         parameters_trained=sum(one.parameters_trained for one in learned),
@@ -101,8 +110,8 @@ def together(learned: Sequence[Learned]) -> Learned:
         saturation=first.saturation,
         switched=first.switched,
         path=first.path,
-        notes=list(dict.fromkeys(note for one in learned for note in one.notes)),
-        remarks=list(dict.fromkeys(remark for one in learned for remark in one.remarks)),
+        notes=notes,
+        remarks=remarks,
     )
 
 

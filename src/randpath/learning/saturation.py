@@ -1,7 +1,7 @@
 """How full the path is: the relative saturation coefficient mu_sat (section 3.2)."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Dataset
-from randpath.engines.serial import Tick, quiet
 from randpath.errors import NotFinite
 from randpath.learning.fisher import fisher_max, log_likelihood
 from randpath.network.layers import PathNetwork
@@ -37,9 +36,7 @@ def relative_saturation(traces: Sequence[float]) -> float | None:
     return math.log(final / early)
 
 
-def saturation(
-    net: PathNetwork, P: Path, P_ts: Path, exemplars: Dataset, augment: Augment, tick: Tick = quiet
-) -> float | None:
+def saturation(net: PathNetwork, P: Path, P_ts: Path, exemplars: Dataset, augment: Augment) -> float | None:
     """mu_sat of path P on all exemplars; the network runs forward on P_ts."""
     if not len(exemplars):
         return None
@@ -47,19 +44,14 @@ def saturation(
     n = min(SET_SIZE, len(tensors) // 2)
     device = tensors[0].device
     chunks = np.array_split(np.arange(len(exemplars)), max(1, len(exemplars) // 128))
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for x, y in exemplars.batches(chunks):
-            tick(1.0)  # of a large network it takes minutes: whoever waits for a sign of life has one
-            yield augment.plain(x.to(device)), y.to(device)
-
+    batches = ((augment.plain(x.to(device)), y.to(device)) for x, y in exemplars.batches(chunks))
     measured = [*tensors[:n], *tensors[-n:]]
     if net.adds_lanes(P_ts):
         lane = OwnShare(net, P, P_ts)
-        targets = ((x, lane.label_and_rest(x, y)) for x, y in batches())
+        targets = ((x, lane.label_and_rest(x, y)) for x, y in batches)
         I = fisher_max(lane, None, measured, targets, of=OwnShare.log_likelihood)  # noqa: E741
     else:
-        I = fisher_max(net, P_ts, measured, batches())  # noqa: E741
+        I = fisher_max(net, P_ts, measured, batches)  # noqa: E741
     return relative_saturation([i.sum().item() for i in I])
 
 

@@ -152,9 +152,8 @@ class RPS:
 
     def _train(self, task: Task, work: Work, begun: Begun) -> Learned:
         parts = 2 if any(self._is_wide(begun.P_fixed | P) for P in begun.paths) else 1
-        first = work.part(0, parts)
-        trials = self._search(self._job(task, begun, work), begun, first)
-        settled = self._settle(task, begun, self._trained(begun, best(trials)), best(trials).path, begun.P_fixed, first)
+        trials = self._search(self._job(task, begun, work), begun, work.part(0, parts))
+        settled = self._settle(task, begun, self._trained(begun, best(trials)), best(trials).path, begun.P_fixed)
         if settled.switched and self._is_wide(settled.P_ts):
             settled = self._compressed(task, begun, settled, work.part(1, 2))
         return self._commit(begun, trials, settled)
@@ -171,7 +170,7 @@ class RPS:
             settled.net, settled.P, settled.P_ts, data, s.training, s, self.temperature, warm=self.start == "copy",
             key=(s.seed, "task", begun.k, *begun.call, "compress"), place=work.at("compress"), tick=work.tick,
         )  # fmt: skip
-        return replace(self._settle(task, begun, net, settled.P, Path.empty(net.L, net.M), work), epochs=epochs)
+        return replace(self._settle(task, begun, net, settled.P, Path.empty(net.L, net.M)), epochs=epochs)
 
     def _search(self, job: Job, begun: Begun, work: Work) -> list[Trial]:
         if self.search == "random" or len(begun.paths) == 1:
@@ -236,7 +235,7 @@ class RPS:
         net.load_weights(winner.weights)
         return net.to(self.setting.device)
 
-    def _settle(self, task: Task, begun: Begun, net: PathNetwork, P: Path, P_fixed: Path, work: Work) -> Settled:
+    def _settle(self, task: Task, begun: Begun, net: PathNetwork, P: Path, P_fixed: Path) -> Settled:
         """The memory after the task, chosen by the network, and mu_sat of P on its exemplars (section 3.2)."""
         s = self.setting
         P_ts = P_fixed | P
@@ -247,7 +246,7 @@ class RPS:
         memory.update(task.train, task.val, (s.seed, begun.k, *begun.call), features)
         mu_sat = None
         if len(memory):
-            mu_sat = saturation(net, P, P_ts, Joined(memory.exemplars()), s.augment, work.tick)
+            mu_sat = saturation(net, P, P_ts, Joined(memory.exemplars()), s.augment)
         return Settled(net, memory, P, P_fixed, mu_sat, self._should_switch(begun.k, mu_sat))
 
     def _should_switch(self, k: int, mu_sat: float | None) -> bool:

@@ -60,7 +60,8 @@ COMPARED = {
     ("der", ""): "DER",
 }
 BEFORE = "Adaptive RPS-Net, earlier recipes"
-EARLIER = ("one", "lanes", "patches", "discriminant", "early", "decay")  # the records of what cifar100_10_cpu was before
+# The records of what cifar100_10_cpu was before.
+EARLIER = ("one", "lanes", "patches", "discriminant", "early", "decay")
 
 
 def cost(results: list[Result], earlier: list[Result], published: list[Result]) -> str:
