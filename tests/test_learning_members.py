@@ -184,9 +184,13 @@ def test_if_one_fails_all_are_as_they_were(monkeypatch: pytest.MonkeyPatch, two:
 
 @pytest.mark.parametrize("method", ["joint", "rehearsal", "icarl", "der", "slda"])
 def test_other_methods_have_members_too(method: str, tmp_path: Path) -> None:
-    shape = {"backbone": "mlp", "width": 16, "modules": 1, "attention": "none", "memory": 40}
-    few = Experiment("digits", 2, method=method, training=Training(epochs=1, batch=64), members=3, **shape)  # type: ignore[arg-type]
-    run(few, tmp_path / "run")
+    run(
+        Experiment(
+            "digits", 2, method=method, backbone="mlp", width=16, modules=1, attention="none", memory=40,
+            training=Training(epochs=1, batch=64), members=3,
+        ),
+        tmp_path / "run",
+    )  # fmt: skip
     loaded = load_run(tmp_path / "run")
     x = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     if method == "slda":
