@@ -238,7 +238,9 @@ def test_the_fields_schedule_and_momentum_can_be_set():
     (plain,), (nesterov,) = (
         [
             g["nesterov"]
-            for g in _optimizer([nn.Parameter(torch.ones(2, 2))], replace(training, nesterov=on)).param_groups
+            for g in _optimizer(
+                nn.Identity(), [nn.Parameter(torch.ones(2, 2))], replace(training, nesterov=on)
+            ).param_groups
         ][:1]
         for on in (False, True)
     )

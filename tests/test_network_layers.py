@@ -275,7 +275,7 @@ def test_a_cosine_head_grows_and_compares_directions():
     head.grow(3)
     torch.testing.assert_close(head(torch.tensor([[3.0, 4.0]]))[:, :2], q)
     params = dict(head.named_parameters())
-    grouped = [p for group in _optimizer(list(params.values()), Training()).param_groups for p in group["params"]]
+    grouped = [p for group in _optimizer(head, list(params.values()), Training()).param_groups for p in group["params"]]
     assert {id(p) for p in grouped} == {id(p) for p in params.values()}, "the scale learns too"
 
 

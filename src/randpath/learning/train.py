@@ -19,6 +19,7 @@ from randpath.engines.device import deterministic_kernels, moved
 from randpath.engines.serial import Tick, quiet
 from randpath.errors import Damaged, Diverged, Stopped
 from randpath.keyed import rng
+from randpath.network.heads import Head
 from randpath.settings import above, at_least, between, check, each
 from randpath.storage import checkpoint
 
@@ -41,6 +42,8 @@ class Training:
     lr: Annotated[float, at_least(0), "the highest learning rate"] = 1e-3
     # "we do not use any weight or network regularization scheme"
     weight_decay: Annotated[float, at_least(0), "of weights; scales and biases are not decayed"] = 0.0
+    # What it says of old classes was learned when all their images were there.
+    head_decay: Annotated[float | None, at_least(0), "weight decay of the classifier; null: weight_decay"] = None
     momentum: Annotated[float, between(0, 1), "of sgd"] = 0.9
     nesterov: Annotated[bool, "whether the momentum of sgd is Nesterov's"] = True
     schedule: Annotated[Literal["halve", "one_cycle", "cosine"], "of the learning rate"] = "halve"
@@ -202,7 +205,7 @@ class _Run:
             deterministic_kernels()
         self.net, self.params, self.training, self.place = net, params, training, place
         self.extra = {} if extra is None else extra
-        self.optimizer = _optimizer(list(params.values()), training)
+        self.optimizer = _optimizer(net, list(params.values()), training)
         self.epoch = self.step = 0
         self.sums: dict[str, float] = {}
         self.log: list[dict[str, Any]] = []
@@ -305,10 +308,13 @@ class _Run:
             self.optimizer.state[p][what] = value
 
 
-def _optimizer(params: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
+def _optimizer(net: nn.Module, params: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
+    head_decay = training.weight_decay if training.head_decay is None else training.head_decay
+    heads = {id(module.weight) for module in net.modules() if isinstance(module, Head)}
     # Scales and biases are not decayed: pulling a batch-norm's scale to zero regularises nothing.
     groups = [
-        {"params": [p for p in params if p.ndim > 1], "weight_decay": training.weight_decay},
+        {"params": [p for p in params if p.ndim > 1 and id(p) not in heads], "weight_decay": training.weight_decay},
+        {"params": [p for p in params if id(p) in heads], "weight_decay": head_decay},
         {"params": [p for p in params if p.ndim < 2], "weight_decay": 0.0},
     ]
     if training.optimizer == "adam":
