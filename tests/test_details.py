@@ -247,6 +247,22 @@ def test_the_fields_schedule_and_momentum_can_be_set():
     assert (plain, nesterov) == (False, True)
 
 
+@pytest.mark.parametrize(("head_decay", "expected"), [(None, 0.75), (0.1, 0.95), (0.0, 1.0)])
+def test_the_classifier_may_have_a_weight_decay_of_its_own(head_decay, expected):
+    """One step without a gradient, rate 0.5: what has no decay of its own becomes 1 - 0.5 * 0.5 = 0.75 of itself."""
+    net = Backbone("compact", (8, 8, 3), M=1, width=4).build(0)
+    net.grow_head(2)
+    params = net.train_only(Path.full(net.L, 1))
+    before = {name: p.detach().clone() for name, p in params.items()}
+    training = Training(optimizer="sgd", lr=0.5, momentum=0.0, weight_decay=0.5, head_decay=head_decay)
+    for p in params.values():
+        p.grad = torch.zeros_like(p)
+    _optimizer(net, list(params.values()), training).step()
+    for name, p in params.items():
+        factor = expected if name == "head.weight" else 0.75 if p.ndim > 1 else 1.0
+        torch.testing.assert_close(p.detach(), factor * before[name], msg=name)
+
+
 def test_one_cycle_rises_and_falls_by_hand():
     """Ten steps, of which two rise: 1/3 and 2/3 of the way to the highest rate; the other eight fall to 1/8 of it."""
     training = Training(epochs=5, lr=0.5, schedule="one_cycle", warm_up=0.2)
