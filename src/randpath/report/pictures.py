@@ -61,7 +61,7 @@ COMPARED = {
 }
 BEFORE = "Adaptive RPS-Net, earlier recipes"
 # The records of what cifar100_10_cpu was before.
-EARLIER = ("one", "lanes", "patches", "discriminant", "early", "decay")
+EARLIER = ("one", "lanes", "patches", "discriminant", "early", "decay", "alone")
 
 
 def cost(results: list[Result], earlier: list[Result], published: list[Result]) -> str:
