@@ -47,6 +47,24 @@ def test_the_time_left_counts_candidates_and_not_what_an_earlier_process_did(tmp
     assert "about 60 s left" in resumed.text(1.0)  # one of three tasks of one candidate took 30 s
 
 
+def test_the_time_left_counts_the_paths_that_will_be_frozen(tmp_path, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    lanes = Experiment(
+        "digits", 4, join="lanes", attention="none", training=Training(epochs=10), options={"N": 1, "first_switch": 2}
+    )
+    seen = Watch(lanes, tmp_path, 4)
+    seen.step(0.0)
+    now += 60
+    # Lanes are opened after tasks 2 and 3: 1 + 1 + 4/3 + 5/3 units, of which one took 60 s.
+    assert "about 4 min left" in seen.text(1.0)
+    seen.committed(line(1))
+    now += 60
+    assert "about 3 min left" in seen.text(1.0)
+    seen.committed(line(2))  # not switched: two units are left, and no lane is expected
+    assert "about 2 min left" in seen.text(0.0)
+
+
 def test_a_terminal_shows_what_fits_and_a_log_says_all():
     text = Watch(E, None, 4).text(0.3)
     assert terminal.fitted(text, 200) == text

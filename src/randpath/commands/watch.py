@@ -89,8 +89,17 @@ class Watch:
         return [*candidate, f"epoch {int((at - int(at)) * epochs) + 1} of {epochs}"]
 
     def _units(self, k: int) -> float:
-        """The work of a task, for what is left: candidates times epochs."""
-        return max(1, self._searched(k)) * self.experiment.training.of_task(k).epochs
+        """The work of a task, for what is left: candidates times epochs; a frozen path only answers, a third of it."""
+        epochs = self.experiment.training.of_task(k).epochs
+        return max(1, self._searched(k)) * epochs * (1 + self._switches_before(k) / 3)
+
+    def _switches_before(self, k: int) -> int:
+        """Tasks to come do as the last one did; before any had the choice, lanes are opened and other paths are not."""
+        e = self.experiment
+        seen, first = [bool(line.get("switched")) for line in self.lines], int(e.options.get("first_switch", 1))
+        expected = seen[-1] if len(seen) >= first else e.join == "lanes"
+        to_come = range(max(len(seen) + 1, first), k)
+        return sum(seen[: k - 1]) + expected * len(to_come)
 
     def _seconds_left(self, k: int, done: float) -> float | None:
         units = [self._units(j) for j in range(1, self.num_tasks + 1)]
