@@ -3,8 +3,9 @@
     python benchmarks/ablation.py RECIPE [--variant V] [--tasks K] [--method M] [--seed S] [--set key=value].. [--add A]
                                   [--held N] [--states DIR] [--begin DIR/K]
 
-learns the first K tasks of a variant (tuned unless told) and appends the accuracy after each, on the validation images
-of all classes seen, to docs/results/ablations.json (not with --dry); docs/log.md has its tables (`make tables`).
+learns the first K tasks of a variant (tuned unless told; one network, unless --set members=2) and appends the accuracy
+after each, on the validation images of all classes seen, to docs/results/ablations.json (not with --dry); docs/log.md
+has its tables (`make tables`).
 Fifty validation images of a class tell a point and a half apart, not less. `--held 200` sets 200 training images of
 each class aside to judge by, which halves that and makes a run cheaper: add --set memory=1200 for 300 of 500 images.
 `--states DIR` keeps the state after each task, and `--begin DIR/K` goes on from the one after task K with other
@@ -72,7 +73,7 @@ if given.add and given.method != "rps":
     parser.error("--add is for --method rps")
 
 recipe = importlib.import_module(f"randpath.recipes.{given.recipe}")
-experiment = getattr(recipe, given.variant).changed("seed", given.seed)
+experiment = replace(getattr(recipe, given.variant), seed=given.seed, members=1)
 if given.method != experiment.method:
     experiment = replace(experiment, method=given.method, options={})
 experiment = experiment.with_settings(given.set)

@@ -9,6 +9,7 @@ linear discriminant of its features is fitted to 100 training images of each cla
 
 import argparse
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,8 @@ parser.add_argument("states", type=Path, nargs="+")
 parser.add_argument("--set", action="append", default=[])
 given = parser.parse_args()
 
-experiment = importlib.import_module(f"randpath.recipes.{given.recipe}").tuned.with_settings(given.set)
+recipe = importlib.import_module(f"randpath.recipes.{given.recipe}")
+experiment = replace(recipe.tuned, members=1).with_settings(given.set)  # as ablation.py has it
 torch.set_num_threads(experiment.threads)
 source = named.load(experiment.dataset, size=experiment.size, skip_bad=experiment.skip_bad)
 stream = TaskStream(source, experiment.tasks, experiment.class_order, seed=experiment.seed, validation=False)

@@ -74,6 +74,11 @@ def test_mnist_tuned_reaches_a_mean_of_97_5_percent():
     assert sum(accuracies.values()) / len(accuracies) >= 0.975
 
 
+def test_two_networks_reach_the_number_of_the_paper_on_cifar():
+    accuracies = final("cifar100_10_cpu", "rps", "tuned", "training.mixed=true")
+    assert sum(accuracies.values()) / len(accuracies) >= 0.6083
+
+
 def test_cifar_tuned_is_5_points_above_rehearsal_and_at_0_7_of_joint():
     tuned = final("cifar100_10_small", "rps", "tuned")[0]
     assert tuned >= final("cifar100_10_small", "rehearsal", "tuned")[0] + 0.05
