@@ -1,5 +1,6 @@
 """Pictures as small lossy files, for a memory that is counted in bytes."""
 
+import math
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -10,7 +11,7 @@ from PIL import Image
 from randpath.data.dataset import Arrays, Dataset, Files, Joined
 
 
-def compressed(data: Dataset, quality: int, most: int) -> Dataset:
+def compressed(data: Dataset, quality: int, most: float = math.inf) -> Dataset:
     """The first pictures of `data` as WebP files, as many as `most` bytes hold; feature vectors stay as they are.
 
     >>> noise = np.random.default_rng(0).integers(0, 256, (9, 32, 32, 3)).astype(np.uint8)

@@ -203,6 +203,20 @@ class Memory:
     def _shrunk(part: dict[int, Dataset], classes: list[int], shares: list[int]) -> dict[int, Dataset]:
         return {c: part[c].take(np.arange(n)).self_contained() for c, n in zip(classes, shares) if n}
 
+    def beside(self, images: Dataset) -> Dataset:
+        """The exemplars to train on, and a task's images beside them."""
+        return Joined([*self.train.values(), self.alike(images)])
+
+    def alike(self, images: Dataset) -> Dataset:
+        """A task's images as the memory would show them.
+
+        Were exemplars alone lossy, a network would tell old classes by the traces of compression, and take test
+        pictures, which have none, for new ones.
+        """
+        if isinstance(self.budget, Size) and self.budget.bytes:
+            return compressed(images, self.budget.quality)
+        return images
+
     def exemplars(self) -> list[Dataset]:
         """All images, class by class: what mu_sat is measured on."""
         return [*self.train.values(), *self.val.values()]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from randpath.data.dataset import Dataset, Joined
+from randpath.data.dataset import Dataset
 from randpath.data.stream import Task
 from randpath.errors import UsageError
 from randpath.learning.memory import Memory
@@ -125,7 +125,7 @@ class Plain:
 
     def replayed(self, task: Task) -> Dataset:
         """The exemplars and the task's images."""
-        return Joined([*self.memory.train.values(), task.train])
+        return self.memory.beside(task.train)
 
     def remember(self, task: Task, net: PathNetwork, *, herding: bool = False) -> Memory:
         """The memory after the task."""

@@ -61,7 +61,7 @@ class GEM(Plain):
                 for p, part in zip(params, torch.split(nearest, [p.numel() for p in params])):
                     p.grad = part.view_as(p).clone(memory_format=torch.preserve_format)
 
-        epochs = self.fit(net, task, task.train, work, loss, after_backward=turn)
+        epochs = self.fit(net, task, self.memory.alike(task.train), work, loss, after_backward=turn)
         carried = {"tasks": {"stops": torch.tensor([*stops, task.num_classes])}}
         return self.commit(task, net, epochs, memory=self.remember(task, net), carried=carried)
 

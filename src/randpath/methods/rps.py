@@ -165,7 +165,7 @@ class RPS:
     def _compressed(self, task: Task, begun: Begun, settled: Settled, work: Work) -> Settled:
         """The union distilled into its present path, which is measured anew."""
         s = self.setting
-        data = Joined([*self.memory.train.values(), task.train])
+        data = self.memory.beside(task.train)
         net, epochs = compressed(
             settled.net, settled.P, settled.P_ts, data, s.training, s, self.temperature, warm=self.start == "copy",
             key=(s.seed, "task", begun.k, *begun.call, "compress"), place=work.at("compress"), tick=work.tick,
@@ -206,7 +206,7 @@ class RPS:
 
     def _job(self, task: Task, begun: Begun, work: Work) -> Job:
         s = self.setting
-        data: Dataset = Joined([*self.memory.train.values(), task.train])
+        data = self.memory.beside(task.train)
         return Job(
             setting=s,
             training=s.training.of_task(begun.k),
