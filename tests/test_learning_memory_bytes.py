@@ -9,8 +9,8 @@ import torch
 from randpath.bench.experiment import Experiment
 from randpath.bench.run import run
 from randpath.data import named
-from randpath.data.dataset import Arrays, Files
-from randpath.data.lossy import compressed, item_sizes
+from randpath.data.dataset import Arrays, Files, Joined
+from randpath.data.lossy import any_lossy, compressed, item_sizes
 from randpath.errors import UsageError
 from randpath.learning.memory import Memory, Size
 from randpath.learning.method import Work
@@ -93,6 +93,42 @@ def test_new_pictures_are_as_lossy_as_the_exemplars():
     assert torch.equal(x, lossy) and not np.array_equal(x.numpy(), more.items)
     assert Memory(2000).alike(more) is more
     assert Memory(Size(0)).alike(more) is more
+
+
+def test_a_budget_that_was_a_number_or_becomes_one_shows_no_raw_pictures_beside_lossy_ones():
+    first, second, third = (
+        Arrays(d.items, d.labels + 2 * k) for k, d in enumerate(smooth(20, seed=k) for k in (0, 1, 2))
+    )
+    memory = Memory(30)
+    memory.update(first, nothing(), (0, 1))
+    assert memory.alike(second) is second
+    memory.budget = Size(10**6)
+    assert lossy_items(memory.beside(second)) == 40  # also those that are raw in the memory
+    memory.update(second, nothing(), (0, 2))
+    assert all(lossy_items(part) == len(part) for part in memory.exemplars())
+    memory.budget = 30
+    before = [memory.train[0].item(i) for i in range(5)]
+    assert lossy_items(memory.beside(third)) == len(memory) + 20
+    memory.update(third, nothing(), (0, 3))
+    assert lossy_items(memory.train[5]) == 0  # from now on they are kept as they are
+    assert [memory.beside(third).item(i) for i in range(5)] == before  # never encoded a second time
+    assert lossy_items(memory.beside(third)) == len(memory) + 20
+
+
+def test_a_users_own_webp_files_are_none_of_ours():
+    """Larger ones, which are decoded to the size of the data: a memory of raw pictures leaves them alone."""
+    large = smooth(4)
+    files = compressed(Arrays(large.items.repeat(2, axis=1).repeat(2, axis=2), large.labels), 90)
+    own = Files([files.item(i) for i in range(4)], large.labels, (32, 32, 3))
+    memory = Memory(10)
+    memory.update(own, nothing(), (0, 1))
+    assert memory.alike(large) is large
+    assert [compressed(own, 90).item(i) != own.item(i) for i in range(4)] == [True] * 4
+
+
+def lossy_items(data) -> int:
+    parts = data.parts if isinstance(data, Joined) else [data]
+    return sum(any_lossy(part.take(np.array([i]))) for part in parts for i in range(len(part)))
 
 
 def test_grey_pictures_and_vectors():

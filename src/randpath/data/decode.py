@@ -146,7 +146,7 @@ def _open(data: bytes, name: str) -> Image.Image:
         allowed = f"allowed: {', '.join(FORMATS)}" if kind != "HEIF" else "to read them: pip install pillow-heif"
         raise PictureError("not a picture", f"{kind or 'unknown'} contents; {allowed}", where=name)
     if kind == "WEBP":
-        _cap(*_webp_size(data), name)  # its plugin allocates the canvas before it tells the size
+        _cap(*webp_size(data), name)  # its plugin allocates the canvas before it tells the size
     Image.preinit()
     try:
         # As Image.open does, without its warning at 89 megapixels: ours is a refusal at 50.
@@ -175,7 +175,7 @@ def _cap(width: int, height: int, name: str) -> None:
         raise PictureError("too large", f"{width} x {height} is over 50 megapixels", where=name)
 
 
-def _webp_size(data: bytes) -> tuple[int, int]:
+def webp_size(data: bytes) -> tuple[int, int]:
     kind, head = data[12:16], data[20:30].ljust(10, b"\0")
     if kind == b"VP8X":
         return int.from_bytes(head[4:7], "little") + 1, int.from_bytes(head[7:10], "little") + 1

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from randpath.data.dataset import Dataset, Index, Joined, stored
-from randpath.data.lossy import compressed, item_sizes
+from randpath.data.lossy import any_lossy, compressed, item_sizes
 from randpath.errors import UsageError
 from randpath.keyed import rng
 
@@ -170,6 +170,8 @@ class Memory:
                     new = data.take(own[order][: _number(self.budget)])
                 old = part.get(c)
                 part[c] = new if old is None else Joined([old, new])
+            if isinstance(self.budget, Size):  # raw exemplars of a budget that was a number
+                part |= {c: compressed(own, self.budget.quality) for c, own in part.items()}
         classes = sorted({*self.train, *self.val})
         train_quota, val_quota = self._shares(classes)
         self.train = self._shrunk(self.train, classes, train_quota)
@@ -205,17 +207,17 @@ class Memory:
 
     def beside(self, images: Dataset) -> Dataset:
         """The exemplars to train on, and a task's images beside them."""
-        return Joined([*self.train.values(), self.alike(images)])
+        return self.alike(Joined([*self.train.values(), images]))
 
     def alike(self, images: Dataset) -> Dataset:
-        """A task's images as the memory would show them.
+        """Images as the memory shows them: all of them lossy, if exemplars are.
 
-        Were exemplars alone lossy, a network would tell old classes by the traces of compression, and take test
-        pictures, which have none, for new ones.
+        Were those alone lossy, a network would tell old classes by the traces of compression, and take test pictures,
+        which have none, for new ones. After a budget that was a size, a number finds lossy exemplars, too.
         """
         if isinstance(self.budget, Size) and self.budget.bytes:
             return compressed(images, self.budget.quality)
-        return images
+        return compressed(images, Size.quality) if any(map(any_lossy, self.train.values())) else images
 
     def exemplars(self) -> list[Dataset]:
         """All images, class by class: what mu_sat is measured on."""
