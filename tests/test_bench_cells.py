@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -165,6 +166,22 @@ def test_a_logit_too_large_for_float16_stays_finite():
     _, answers = evaluate(huge, stream, "cpu", 1, keep_logits=True)
     assert np.isfinite(answers["logits"]).all()
     assert np.abs(answers["logits"]).max() == 65504
+
+
+def test_test_images_of_two_tasks_are_asked_about_side_by_side_to_the_same_bits():
+    stream = TaskStream(named.load("digits"), 5, "natural", seed=0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8))
+    both_are_here = Barrier(2)
+
+    class Waiting(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            both_are_here.wait(timeout=60)  # else it raises
+            return net(x)
+
+    by_task, answers = evaluate(Waiting(), stream, "cpu", 4, keep_logits=True, at_once=2)
+    expected, alone = evaluate(net, stream, "cpu", 4, keep_logits=True)
+    assert by_task == expected and len(set(by_task)) > 1
+    assert all(np.array_equal(answers[name], alone[name]) for name in alone)
 
 
 def test_icarl_tells_the_accuracy_of_its_head_beside_that_of_the_nearest_mean(tmp_path, capsys):

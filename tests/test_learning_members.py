@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from randpath.learning.method import Learned, Work
 from randpath.learning.train import Training
 from randpath.methods import METHODS
 from randpath.methods.rehearsal import Rehearsal
+from randpath.methods.rps import RPS
 from randpath.network.backbones import BACKBONES
+from randpath.network.mean import Mean
 from randpath.report.charts import candidates, winning_epochs
 from randpath.report.events import scalars
 from randpath.report.reading import read_run
@@ -127,6 +130,17 @@ def test_a_note_on_another_network_names_it() -> None:
 
 def test_a_bar_says_how_many(tmp_path: Path) -> None:
     assert Watch(TWO, tmp_path, 5).text(0.3).startswith("task 1 of 5, 2 networks")
+
+
+def test_with_two_processes_two_of_them_make_up_their_answers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, method = prepare(replace(TWO, processes=2))
+    method.learn(stream.task(1), Work())
+    both_are_here, plain = Barrier(2), RPS.inference
+    monkeypatch.setattr(RPS, "inference", lambda member: (both_are_here.wait(timeout=60), plain(member))[1])
+    x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    q = method.inference()(x)
+    monkeypatch.setattr(RPS, "inference", plain)
+    assert torch.equal(q, Mean(member.inference() for member in method.members)(x))
 
 
 def test_side_by_side_they_are_the_same(two: Path, tmp_path: Path) -> None:

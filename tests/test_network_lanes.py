@@ -10,6 +10,7 @@ from torch import Tensor
 
 from randpath.data.augment import Augment
 from randpath.data.dataset import Arrays
+from randpath.engines.device import lacks_bfloat16
 from randpath.engines.serial import quiet
 from randpath.errors import Stopped, UsageError
 from randpath.learning import selection
@@ -17,11 +18,12 @@ from randpath.learning.fisher import fisher_max
 from randpath.learning.method import Work, unit_features
 from randpath.learning.saturation import relative_saturation, saturation
 from randpath.learning.selection import train_candidate
+from randpath.learning.train import Training, rounded_once
 from randpath.learning.views import Views
 from randpath.methods.rps import RPS
 from randpath.network.backbones import Backbone
 from randpath.network.fold import Folded, fold
-from randpath.network.layers import PathLayer, PathNetwork
+from randpath.network.layers import PathLayer, PathNetwork, Whole
 from randpath.network.path import Path, next_lane
 from tests.checks import (
     check_goes_on_bit_exactly_after_a_round_trip,
@@ -230,6 +232,34 @@ def test_what_lanes_share_runs_once_a_visit(monkeypatch):
     monkeypatch.setattr(PathLayer, "forward", lambda layer, *given: (run.append(layer), plain(layer, *given))[1])
     train_candidate(job, 1, (0, next_lane(method.P_ts, 2)), quiet)
     assert method.net.L == 4 and len(set(run)) == 2  # of the network that learns; the others are folded
+
+
+@pytest.mark.parametrize("switch_every", [1, 9])
+def test_what_stands_still_is_rounded_once_in_mixed_precision_to_the_same_bits(monkeypatch, switch_every):
+    if reason := lacks_bfloat16():
+        pytest.skip(reason)
+    method = make("compact", switch_every=switch_every)
+    job = second_job(method)
+    job = replace(job, training=replace(job.training, mixed=True))
+    P = next_lane(method.P_ts, None) if switch_every == 1 else method.P
+    rounded = []
+    monkeypatch.setattr(selection, "rounded_once", lambda *a: (rounded.append(rounded_once(*a)), rounded[-1])[1])
+    once = train_candidate(job, 1, (0, P), quiet)
+    weights = [p for net in rounded for name, p in net.named_parameters() if not name.startswith("head.")]
+    assert len(rounded) == (2 if switch_every == 1 else 1) and {p.dtype for p in weights} == {torch.bfloat16}
+    assert all(p.dtype == torch.float32 for p in job.teacher.parameters())
+    monkeypatch.setattr(selection, "rounded_once", lambda net, training: net)
+    anew = train_candidate(job, 1, (0, P), quiet)
+    assert once.epochs == anew.epochs
+    assert all(torch.equal(once.weights[name], anew.weights[name]) for name in anew.weights)
+
+
+def test_in_full_precision_and_in_ones_own_networks_nothing_is_rounded():
+    half = Training(mixed=True)
+    own = torch.nn.Sequential(Whole(torch.nn.Linear(2, 2)))
+    assert {p.dtype for p in rounded_once(own, half).parameters()} == {torch.float32}
+    assert {p.dtype for p in rounded_once(torch.nn.Linear(2, 2), Training()).parameters()} == {torch.float32}
+    assert {p.dtype for p in rounded_once(torch.nn.Linear(2, 2), half).parameters()} == {torch.bfloat16}
 
 
 def test_a_stop_is_heard_while_views_are_computed():

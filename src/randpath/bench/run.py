@@ -3,6 +3,7 @@
 import pathlib
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -78,7 +79,9 @@ def steps(
         task = stream.task(k)
         learned = method.learn(task, Work(engine, place))
         inference = answer(method.inference(), experiment).to(experiment.device)
-        accuracy_by_task, answers = evaluate(inference, stream, experiment.device, k, experiment.logits)
+        accuracy_by_task, answers = evaluate(
+            inference, stream, experiment.device, k, experiment.logits, side_by_side(experiment)
+        )
         state = method.state_dict()
         lines["metrics"].append(_metric(stream, task, learned, accuracy_by_task, answers, lines))
         lines["metrics"][-1] |= {
@@ -168,7 +171,7 @@ def make_method(experiment: Experiment, source: Source) -> Method:
     refuse_unknown(e.options, METHODS[e.method], f"method {e.method}")
     seeds = [e.seed, *(seed_of(e.seed, "member", i) for i in range(2, e.members + 1))]
     makers = [partial(METHODS[e.method], replace(setting, seed=seed), **e.options) for seed in seeds]  # type: ignore[call-arg]
-    return Members(makers, e.threads) if e.members > 1 else makers[0]()
+    return Members(makers, e.threads, side_by_side(e)) if e.members > 1 else makers[0]()
 
 
 def _auxiliary(e: Experiment, source: Source) -> Dataset | None:
@@ -178,20 +181,26 @@ def _auxiliary(e: Experiment, source: Source) -> Dataset | None:
     return named.unlabelled(e.auxiliary, source.train.shape)
 
 
+def side_by_side(experiment: Experiment) -> int:
+    """How many threads may ask a network at a time, where it learns in so many processes. No bit depends on it."""
+    return max(1, experiment.processes // experiment.threads) if experiment.device == "cpu" else 1
+
+
 def answer(inference: nn.Module, experiment: Experiment) -> nn.Module:
     """What a run is judged by and exported as: a method's answer, averaged over the mirror image if that is asked."""
     return Mirrored(inference) if experiment.mirror else inference
 
 
 def evaluate(
-    inference: nn.Module, stream: TaskStream, device: str, k: int, keep_logits: bool = False
+    inference: nn.Module, stream: TaskStream, device: str, k: int, keep_logits: bool = False, at_once: int = 1
 ) -> tuple[list[float], dict[str, np.ndarray]]:
     """Accuracy on the test images of each task up to k, and the raw predictions; the only place that sees test data."""
     augment = Augment(stream.source.mean, stream.source.std)
     labels, predicted, confidence, rank, logits, by_task = [], [], [], [], [], []
-    for j in range(1, k + 1):
-        test = stream.test(j)
-        q = predict(inference, test, augment, device)
+    tests = [stream.test(j) for j in range(1, k + 1)]
+    with ThreadPoolExecutor(at_once) as threads:
+        found = threads.map(lambda test: predict(inference, test, augment, device), tests)
+    for test, q in zip(tests, found):
         p = q.softmax(dim=1).max(dim=1)
         labels.append(test.labels)
         rank.append((q > q.gather(1, torch.from_numpy(test.labels)[:, None])).sum(dim=1).short().numpy())

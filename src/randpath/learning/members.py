@@ -6,6 +6,7 @@ exemplars, and is what it would be alone.
 
 import pathlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,12 +34,12 @@ class Call:
 
 
 class Members:
-    """Learners that `makers` make."""
+    """Learners that `makers` make; so many of them at once may make up their answers (`at_once`), in a thread each."""
 
     cumulative: ClassVar[bool] = False  # a stream is cut before there are members: their own class says how
 
-    def __init__(self, makers: Sequence[Callable[[], Method]], threads: int):
-        self.makers, self.threads, self.have_learned = makers, threads, False
+    def __init__(self, makers: Sequence[Callable[[], Method]], threads: int, at_once: int = 1):
+        self.makers, self.threads, self.at_once, self.have_learned = makers, threads, at_once, False
         self.members = [make() for make in makers]
 
     def learn(self, task: Task, work: Work) -> Learned:
@@ -59,7 +60,8 @@ class Members:
         self.members, self.have_learned = members, True
 
     def inference(self) -> nn.Module:
-        return Mean(member.inference() for member in self.members)
+        with ThreadPoolExecutor(self.at_once) as threads:
+            return Mean(threads.map(lambda member: member.inference(), self.members))
 
     def state_dict(self) -> State:
         first, *others = (member.state_dict() for member in self.members)

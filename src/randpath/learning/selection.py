@@ -17,7 +17,7 @@ from randpath.errors import Diverged
 from randpath.learning.method import Setting, Work
 from randpath.learning.objective import cross_entropy, distillation
 from randpath.learning.pasting import Pasting
-from randpath.learning.train import Key, Terms, Training, fit, predict
+from randpath.learning.train import Key, Terms, Training, fit, predict, rounded_once
 from randpath.learning.views import Views
 from randpath.metrics import mean_class_accuracy
 from randpath.network.fold import Folded, fold
@@ -82,7 +82,7 @@ def train_candidate(job: Job, threads: int, candidate: tuple[int, Path], tick: T
     net = _opened(job, P_ts).to(device)
     params = net.train_only(P_tr)
     # A copy lies in memory of torch's own alignment; what a pipe brought may not, and would be rounded differently.
-    teacher = None if job.teacher is None else copy.deepcopy(job.teacher).to(device)
+    teacher = None if job.teacher is None else rounded_once(copy.deepcopy(job.teacher).to(device), job.training)
     key = (*job.key, "candidate", index)
     pasting = Pasting(job.data, job.num_classes, job.paste, s.augment, key) if job.paste else None
     log_counts = None if job.log_counts is None else job.log_counts.to(device)
@@ -146,7 +146,7 @@ def _frozen(job: Job, net: PathNetwork, P_tr: Path) -> Folded | None:
     """The frozen lanes, if there are any beside one that learns: nothing in them hears what it does."""
     if job.setting.backbone.join != "lanes" or not any(job.P_fixed.rows[-1]) or not any(P_tr.rows[-1]):
         return None
-    return fold(net, job.P_fixed)
+    return rounded_once(fold(net, job.P_fixed), job.training)
 
 
 def _first_that_learns(P_tr: Path) -> int:
@@ -160,8 +160,8 @@ def _frozen_features(frozen: Folded, x: Tensor, P_fixed: Path, P: Path, begin: i
     for l, stage in enumerate(frozen.stages(x), start=1):  # noqa: E741
         if l == begin:
             row = P_fixed.rows[l - 1]
-            h = stage.chunk(sum(row), dim=1)[sum(row[: P.rows[l - 1].index(True)])]
-    return h, frozen.pool(stage)
+            h = stage[sum(row[: P.rows[l - 1].index(True)])]
+    return h, frozen.pooled(stage)
 
 
 def best(trials: Iterable[Trial]) -> Trial:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path as Directory
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,10 +20,12 @@ from randpath.engines.serial import Tick, quiet
 from randpath.errors import Damaged, Diverged, Stopped
 from randpath.keyed import rng
 from randpath.network.heads import Head
+from randpath.network.layers import Whole
 from randpath.settings import above, at_least, between, check, each
 from randpath.storage import checkpoint
 
 Key = tuple[int | str, ...]
+Net = TypeVar("Net", bound=nn.Module)
 Terms = Mapping[str, tuple[float, Tensor]]  # name -> (weight, value); the loss is the weighted sum
 
 
@@ -175,6 +177,16 @@ def fit(
 def precision(training: Training, device: torch.device) -> AbstractContextManager[object]:
     """Torch's mixed precision if it is asked for; bfloat16 needs no scaling of the loss."""
     return torch.autocast(device.type, torch.bfloat16) if training.mixed else nullcontext()
+
+
+def rounded_once(frozen: Net, training: Training) -> Net:
+    """A network that stands still and is only asked within `precision`, which would round its weights at each step."""
+    modules = list(frozen.modules())
+    if training.mixed and not any(isinstance(module, Whole) for module in modules):  # one's own may use its weights
+        for module in modules:
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                module.to(torch.bfloat16)
+    return frozen
 
 
 def train_mode(net: nn.Module, params: Mapping[str, nn.Parameter], n: int) -> None:

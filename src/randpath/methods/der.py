@@ -5,7 +5,7 @@ An auxiliary classifier makes the new extractor tell the new classes apart, and 
 classifier alone is trained again, on as many images of each class.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +19,7 @@ from randpath.keyed import rng
 from randpath.learning.method import Learned, State, Work
 from randpath.learning.objective import cross_entropy
 from randpath.learning.plain import Plain
-from randpath.learning.train import Terms
+from randpath.learning.train import Terms, rounded_once
 from randpath.network.fold import fold
 from randpath.network.heads import Head
 from randpath.network.layers import PathNetwork
@@ -30,7 +30,7 @@ from randpath.settings import above, at_least
 class Expanded(nn.Module):
     """q = W [f_1(x), .., f_k(x)] + b; f_j is the extractor of task j."""
 
-    def __init__(self, extractors: list[nn.Module], head: Head):
+    def __init__(self, extractors: Sequence[nn.Module], head: Head):
         super().__init__()
         self.extractors, self.head = nn.ModuleList(extractors), head
 
@@ -65,10 +65,14 @@ class DER(Plain):
             lambda: nn.Linear(newest.num_features, len(task.new) + (old > 0)), self.setting.seed, "auxiliary", task.k
         ).to(self.setting.device)
         both = nn.ModuleDict({"net": net, "auxiliary": auxiliary})
-        smoothing = self.setting.training.smoothing
+        training = self.setting.training
+        smoothing = training.smoothing
+        frozen = [rounded_once(fold(extractor, self.path), training) for extractor in self._extractors()]
 
         def loss(x: Tensor, y: Tensor, step: int) -> Terms:
-            f = net.features(x)
+            with torch.no_grad():
+                f_frozen = [extractor.features(x) for extractor in frozen]
+            f = torch.cat([*f_frozen, newest.features(x)], dim=1)
             terms = {"ce": (1.0, cross_entropy(net.head(f), y, smoothing=smoothing))}
             if old:
                 new = (y - old + 1).clamp(min=0)  # 0: any old class
@@ -88,8 +92,7 @@ class DER(Plain):
 
     def _grown(self, task: Task, newest: PathNetwork) -> Expanded:
         """The extractors so far and the newest one; the classifier keeps its rows and columns, new ones are fresh."""
-        s, before = self.setting, self.expanded
-        extractors = [] if before is None else [*before.extractors]
+        s, before, extractors = self.setting, self.expanded, self._extractors()
         head = Head("linear", newest.num_features * (len(extractors) + 1), s.seed)
         head.grow(task.num_classes)
         if before is not None:
@@ -98,6 +101,11 @@ class DER(Plain):
                 head.weight[:rows, :columns] = before.head.weight.to(head.weight.device)
                 head.bias[:rows] = before.head.bias.to(head.bias.device)
         return Expanded([*extractors, newest], head).to(s.device)
+
+    def _extractors(self) -> list[PathNetwork]:
+        """Those of the tasks so far."""
+        kept = [] if self.expanded is None else list(self.expanded.extractors)
+        return [extractor for extractor in kept if isinstance(extractor, PathNetwork)]
 
     @staticmethod
     def _trained(net: Expanded, old: int) -> tuple[str, ...]:
@@ -125,9 +133,7 @@ class DER(Plain):
 
     def inference(self) -> nn.Module:
         assert self.expanded is not None
-        folded: list[nn.Module] = [
-            fold(extractor, self.path) for extractor in self.expanded.extractors if isinstance(extractor, PathNetwork)
-        ]
+        folded = [fold(extractor, self.path) for extractor in self._extractors()]
         head = Head("linear", self.expanded.head.num_features, self.setting.seed)
         head.grow(self.expanded.head.num_classes)
         head.load_state_dict(self.expanded.head.state_dict())
@@ -156,7 +162,7 @@ class DER(Plain):
 
     def _restored(self, tensors: Mapping[str, Tensor], count: int) -> Expanded:
         s = self.setting
-        extractors: list[nn.Module] = []
+        extractors = []
         for i in range(count):
             own = f"extractors.{i}."
             extractor = s.backbone.build(s.seed)

@@ -39,7 +39,8 @@ class FoldedLayer(nn.Module):
         self.activation = copy.deepcopy(layer.activation)
         self.after = copy.deepcopy(layer.after)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, parts: list[Tensor]) -> list[Tensor]:
+        (x,) = parts
         skip = None if self.skip is None else self.skip(x)
         outputs: list[Tensor] = []
         if self.merged is not None:
@@ -49,24 +50,25 @@ class FoldedLayer(nn.Module):
                 weights = self.attention(dict(zip(self.apart, outputs)))
                 outputs = [weights[m] * part for m, part in zip(self.apart, outputs)]
         y: Tensor = self.activation(joined(outputs, skip, self.join))
-        return y if self.after is None else self.after(y)
+        return [y if self.after is None else self.after(y)]
 
 
 class FoldedLanes(nn.Module):
-    """One layer of lanes: act(module_m(x) + skip_m(x)) of each m that is on, x the part of m's own lane."""
+    """One layer of lanes: act(module_m(x) + skip_m(x)) of each m that is on, x what its own lane gave before.
+
+    Lanes are never put side by side before the classifier: they would only be copied, and taken apart again.
+    """
 
     def __init__(self, layer: PathLayer, row: tuple[bool, ...], before: tuple[bool, ...] | None):
         super().__init__()
-        self.inputs = 1 if before is None else sum(before)
         self.heard = [0] * sum(row) if before is None else heard(row, before)
         self.lanes = nn.ModuleList(_lane(layer.parallel[m]) for m, on in enumerate(row) if on)
         self.activation = copy.deepcopy(layer.activation)
         self.after = copy.deepcopy(layer.after)
 
-    def forward(self, x: Tensor) -> Tensor:
-        parts = x.chunk(self.inputs, dim=1)
-        y: Tensor = self.activation(torch.cat([lane(parts[i]) for lane, i in zip(self.lanes, self.heard)], dim=1))
-        return y if self.after is None else self.after(y)
+    def forward(self, parts: list[Tensor]) -> list[Tensor]:
+        given = [self.activation(lane(parts[i])) for lane, i in zip(self.lanes, self.heard)]
+        return given if self.after is None else [self.after(y) for y in given]
 
 
 class Folded(nn.Module):
@@ -90,16 +92,19 @@ class Folded(nn.Module):
     def num_classes(self) -> int:
         return self.head.num_classes
 
-    def stages(self, x: Tensor) -> Iterator[Tensor]:
-        """What leaves each layer, one after the other."""
-        x = self.stem(x)
+    def stages(self, x: Tensor) -> Iterator[list[Tensor]]:
+        """What leaves each layer, one after the other; lanes each by itself."""
+        parts = [self.stem(x)]
         for layer in self.layers:
-            x = layer(x)
-            yield x
+            parts = layer(parts)
+            yield parts
+
+    def pooled(self, parts: list[Tensor]) -> Tensor:  # (b, D)
+        """The features, of what leaves the last layer."""
+        return torch.cat([self.pool(part) for part in parts], dim=1)
 
     def features(self, x: Tensor) -> Tensor:  # (b, D)
-        pooled: Tensor = self.pool(self.layers(self.stem(x)))
-        return pooled
+        return self.pooled(self.layers([self.stem(x)]))
 
     def forward(self, x: Tensor) -> Tensor:
         q: Tensor = self.head(self.features(x))
