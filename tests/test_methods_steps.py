@@ -281,6 +281,27 @@ def test_the_auxiliary_loss_of_der_by_hand():
     assert learned.parameters_trained == extractor + classifier + (16 * 3 + 3)
 
 
+def test_der_classifies_by_all_extractors_side_by_side():
+    """The loss of task 3 by hand, with a learning rate of 0: the answer afterwards is the one that it was taken of."""
+    s = still(0.0)
+    method = METHODS["der"](s, balance_epochs=0)
+    first, second, third = tasks(method)
+    for one in (first, second):
+        method.learn(one, Work())
+    with torch.no_grad():  # two extractors that differ, and none is a copy of the other
+        for p in method.net.layers.parameters():
+            p.mul_(1.5)
+    x, y = seen(s, *method.memory.train.values(), third.train)
+    learned = method.learn(third, Work())
+    f = [extractor.features(x) for extractor in method.expanded.extractors]
+    assert not torch.equal(f[0], f[1])
+    q = method.expanded.head(torch.cat(f, dim=1))
+    assert learned.epochs[0]["loss_ce"] == pytest.approx(F.cross_entropy(q, y).item(), rel=1e-5)
+    assert learned.epochs[0]["loss_ce"] != pytest.approx(
+        F.cross_entropy(method.expanded.head(torch.cat([f[1], f[0], f[2]], dim=1)), y).item(), rel=1e-3
+    )
+
+
 @pytest.mark.parametrize(("budget", "fits"), [(PerClass(1), [None, None, "balance"]), (0, [None, None])])
 def test_der_balances_for_one_epoch_and_with_one_exemplar_but_not_without_any(budget, fits):
     method = METHODS["der"](setting(budget), balance_epochs=1)

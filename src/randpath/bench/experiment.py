@@ -78,7 +78,9 @@ class Experiment:
     threads: Annotated[int, between(1, 1024), "of a lone candidate"] = 1
     search_threads: Annotated[int, between(1, 1024), "of one of N candidates"] = 1
     processes: Annotated[
-        int, between(1, 1024), "that train candidates or members side by side; no result depends on it"
+        int,
+        between(1, 1024),
+        "that train candidates or members side by side, and threads that judge; no result depends on it",
     ] = 1
 
     def __post_init__(self) -> None:

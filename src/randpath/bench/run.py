@@ -3,7 +3,6 @@
 import pathlib
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from randpath.data.dataset import Dataset, Source
 from randpath.data.stream import Task, TaskStream
 from randpath.engines.device import check_device
 from randpath.engines.serial import Engine, Serial
+from randpath.engines.threads import in_threads
 from randpath.errors import UsageError
 from randpath.keyed import rng, seed_of
 from randpath.learning.cost import count_flops, megabytes
@@ -79,9 +79,7 @@ def steps(
         task = stream.task(k)
         learned = method.learn(task, Work(engine, place))
         inference = answer(method.inference(), experiment).to(experiment.device)
-        accuracy_by_task, answers = evaluate(
-            inference, stream, experiment.device, k, experiment.logits, side_by_side(experiment)
-        )
+        accuracy_by_task, answers = _judged(inference, stream, experiment, k)
         state = method.state_dict()
         lines["metrics"].append(_metric(stream, task, learned, accuracy_by_task, answers, lines))
         lines["metrics"][-1] |= {
@@ -143,12 +141,11 @@ def make_method(experiment: Experiment, source: Source) -> Method:
             f"training.small_side={e.training.small_side} shrinks the pictures, but {e.backbone} with attention "
             f"{e.attention} takes one size only: add --set training.small_side=null"
         )
-    for name, defined in ((e.method, METHODS[e.method]), (e.backbone, BACKBONES.get(e.backbone, Backbone))):
-        if e.members > 1 and e.processes > 1 and not defined.__module__.startswith("randpath."):
-            raise UsageError(
-                f"members with {name}, which is one's own, cannot learn in other processes, which do not know it",
-                next="--set processes=1",
-            )
+    if e.members > 1 and e.processes > 1 and (own := _ones_own(e)):
+        raise UsageError(
+            f"members with {own[0]}, which is one's own, cannot learn in other processes, which do not know it",
+            next="--set processes=1",
+        )
     if e.mirror and not source.mirror:
         raise UsageError(
             f"mirror=true averages over mirror images, but a mirrored item of {source.name} is not one of its class",
@@ -181,9 +178,20 @@ def _auxiliary(e: Experiment, source: Source) -> Dataset | None:
     return named.unlabelled(e.auxiliary, source.train.shape)
 
 
+def _ones_own(experiment: Experiment) -> list[str]:
+    """The names of its method and its backbone, if they are not ours."""
+    e = experiment
+    defined = {e.method: METHODS[e.method], e.backbone: BACKBONES.get(e.backbone, Backbone)}
+    return [name for name, thing in defined.items() if not thing.__module__.startswith("randpath.")]
+
+
 def side_by_side(experiment: Experiment) -> int:
-    """How many threads may ask a network at a time, where it learns in so many processes. No bit depends on it."""
-    return max(1, experiment.processes // experiment.threads) if experiment.device == "cpu" else 1
+    """How many threads may ask a network at once, where so many processes learn; no bit depends on it.
+
+    One, if it may keep something from one call to the next.
+    """
+    e = experiment
+    return 1 if e.device != "cpu" or _ones_own(e) else max(1, e.processes // e.threads)
 
 
 def answer(inference: nn.Module, experiment: Experiment) -> nn.Module:
@@ -196,31 +204,36 @@ def evaluate(
 ) -> tuple[list[float], dict[str, np.ndarray]]:
     """Accuracy on the test images of each task up to k, and the raw predictions; the only place that sees test data."""
     augment = Augment(stream.source.mean, stream.source.std)
-    labels, predicted, confidence, rank, logits, by_task = [], [], [], [], [], []
-    tests = [stream.test(j) for j in range(1, k + 1)]
-    with ThreadPoolExecutor(at_once) as threads:
-        found = threads.map(lambda test: predict(inference, test, augment, device), tests)
-    for test, q in zip(tests, found):
+
+    def asked(test: Dataset) -> dict[str, np.ndarray]:
+        q = predict(inference, test, augment, device)
         p = q.softmax(dim=1).max(dim=1)
-        labels.append(test.labels)
-        rank.append((q > q.gather(1, torch.from_numpy(test.labels)[:, None])).sum(dim=1).short().numpy())
-        predicted.append(p.indices.numpy())
-        confidence.append(p.values.numpy())
+        found = {
+            "label": test.labels,
+            "predicted": p.indices.numpy(),
+            "confidence": p.values.numpy(),
+            # how many classes score higher than the true one
+            "rank": (q > q.gather(1, torch.from_numpy(test.labels)[:, None])).sum(dim=1).short().numpy(),
+        }
         if keep_logits:
-            logits.append(q.clamp(-65504, 65504).half().numpy())  # the largest float16
-        by_task.append(metrics.accuracy(labels[-1], predicted[-1]))
-    return by_task, {
-        "label": np.concatenate(labels),
-        "predicted": np.concatenate(predicted),
-        "confidence": np.concatenate(confidence),
-        "rank": np.concatenate(rank),  # how many classes score higher than the true one
-        **({"logits": np.concatenate(logits)} if keep_logits else {}),
-    }
+            found["logits"] = q.clamp(-65504, 65504).half().numpy()  # the largest float16
+        return found
+
+    found = in_threads(at_once, asked, [stream.test(j) for j in range(1, k + 1)])
+    by_task = [metrics.accuracy(one["label"], one["predicted"]) for one in found]
+    return by_task, {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+
+def _judged(
+    inference: nn.Module, stream: TaskStream, e: Experiment, k: int
+) -> tuple[list[float], dict[str, np.ndarray]]:
+    """What `evaluate` finds, as the experiment says how to ask."""
+    return evaluate(inference, stream, e.device, k, e.logits, side_by_side(e))
 
 
 def _accuracy(stream: TaskStream, experiment: Experiment, k: int, module: nn.Module) -> float:
     """On the test images of tasks 1..k, for a method's own metrics."""
-    _, answers = evaluate(answer(module, experiment).to(experiment.device), stream, experiment.device, k)
+    _, answers = _judged(answer(module, experiment).to(experiment.device), stream, experiment, k)
     return metrics.accuracy(answers["label"], answers["predicted"])
 
 

@@ -6,7 +6,6 @@ exemplars, and is what it would be alone.
 
 import pathlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from randpath.data.stream import Task
 from randpath.engines.serial import Serial, Tick
+from randpath.engines.threads import in_threads
 from randpath.learning.method import Learned, Method, State, Work
 from randpath.network.mean import Mean
 
@@ -60,8 +60,7 @@ class Members:
         self.members, self.have_learned = members, True
 
     def inference(self) -> nn.Module:
-        with ThreadPoolExecutor(self.at_once) as threads:
-            return Mean(threads.map(lambda member: member.inference(), self.members))
+        return Mean(in_threads(self.at_once, lambda member: member.inference(), self.members))
 
     def state_dict(self) -> State:
         first, *others = (member.state_dict() for member in self.members)

@@ -180,9 +180,12 @@ def precision(training: Training, device: torch.device) -> AbstractContextManage
 
 
 def rounded_once(frozen: Net, training: Training) -> Net:
-    """A network that stands still and is only asked within `precision`, which would round its weights at each step."""
+    """Rounds, in place, the weights of a network that stands still and is asked only within `precision`.
+
+    Torch would round them anew at each step. One's own network may use its weights otherwise, and is left alone.
+    """
     modules = list(frozen.modules())
-    if training.mixed and not any(isinstance(module, Whole) for module in modules):  # one's own may use its weights
+    if training.mixed and not any(isinstance(module, Whole) for module in modules):
         for module in modules:
             if isinstance(module, nn.Conv2d | nn.Linear):
                 module.to(torch.bfloat16)

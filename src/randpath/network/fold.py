@@ -24,7 +24,7 @@ Kind = TypeVar("Kind", bound=nn.Module)
 
 
 class FoldedLayer(nn.Module):
-    """One path layer with its active modules merged."""
+    """One path layer with its active modules merged; it takes and gives a list of one tensor, lanes of several."""
 
     def __init__(self, layer: PathLayer, row: tuple[bool, ...]):
         super().__init__()
@@ -56,7 +56,7 @@ class FoldedLayer(nn.Module):
 class FoldedLanes(nn.Module):
     """One layer of lanes: act(module_m(x) + skip_m(x)) of each m that is on, x what its own lane gave before.
 
-    Lanes are never put side by side before the classifier: they would only be copied, and taken apart again.
+    They stay apart up to the pooling: side by side they would be copied, and taken apart again by the next layer.
     """
 
     def __init__(self, layer: PathLayer, row: tuple[bool, ...], before: tuple[bool, ...] | None):
