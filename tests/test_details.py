@@ -111,7 +111,7 @@ def answers(method, data: Arrays) -> np.ndarray:
 def test_the_winner_is_the_candidate_that_ends_best_on_all_validation_images_class_by_class():
     """After a switch: on P_ts, at the last epoch, over old and new classes. No other rule gives the same scores."""
     others = {"training images": 0, "the new classes": 0, "plain accuracy": 0, "P alone": 0, "the best epoch": 0}
-    for seed in range(4):
+    for seed in range(24):  # with which of them the rules part depends on the machine's rounding
         s = replace(setting(60, seed=seed), training=Training(epochs=6, batch=16, lr=0.03))
         method = METHODS["rps"](s, N=4, switch_every=1)
         method.learn(noisy(1, {0: 60, 1: 60, 2: 20}, seed), Work())
@@ -137,6 +137,8 @@ def test_the_winner_is_the_candidate_that_ends_best_on_all_validation_images_cla
         others["P alone"] += score != mean_class_accuracy(val.labels, q.argmax(dim=1).numpy())
         peaks = [max(scores) for scores in lines.values()]
         others["the best epoch"] += ends[int(np.argmax(peaks))] != max(ends)
+        if seed >= 3 and all(others.values()):
+            break
     assert all(others.values()), f"these tasks do not tell our rule from another: {others}"
 
 
