@@ -79,6 +79,26 @@ def test_two_networks_reach_the_number_of_the_paper_on_cifar():
     assert sum(accuracies.values()) / len(accuracies) >= 0.6083
 
 
+def test_a_switch_pays_at_equal_core_minutes_on_one_machine():
+    """Lanes from the fifth task on, of width 24, and one path of width 32 that is never switched, side by side."""
+    lanes, one_path = (
+        next(
+            r
+            for r in records("cifar100_10_cpu")
+            if r["command"].endswith(f"--seed 1 --set training.mixed=true {typed}")
+        )
+        for typed in (
+            "--set width=24 --set members=1 --set processes=1",
+            "--set width=32 --set members=1 --set options.threshold=99 --set processes=1",
+        )
+    )
+    assert lanes["machine"] == one_path["machine"] and lanes["visits"] == one_path["visits"]
+    assert any(lanes["switched"]) and not any(one_path["switched"])
+    assert sum(lanes["cpu_seconds"]) == pytest.approx(sum(one_path["cpu_seconds"]), rel=0.05)
+    assert lanes["accuracy"][-1] >= one_path["accuracy"][-1] + 0.05
+    assert lanes["accuracy"][3] < one_path["accuracy"][3]  # up to task 4 the wider path leads
+
+
 def test_cifar_tuned_is_5_points_above_rehearsal_and_at_0_7_of_joint():
     tuned = final("cifar100_10_small", "rps", "tuned")[0]
     assert tuned >= final("cifar100_10_small", "rehearsal", "tuned")[0] + 0.05
