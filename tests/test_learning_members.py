@@ -99,6 +99,16 @@ def test_the_answer_is_the_mean_of_their_logits(two: Path) -> None:
     assert loaded.features(images).shape == (6, 2 * 24)
 
 
+def test_what_fewer_networks_would_have_answered_is_told(two: Path, alone: Path, tmp_path: Path) -> None:
+    run(replace(ALONE, members=3), tmp_path / "three")
+    three = load_run(tmp_path / "three")
+    assert [line["own"]["network 1 alone"] for line in three.lines] == load_run(alone).accuracy
+    assert [line["own"]["networks 1 to 2"] for line in three.lines] == load_run(two).accuracy
+    assert np.array_equal(three.predictions(3)["predicted_by_first_2"], load_run(two).predictions(3)["predicted"])
+    assert not np.array_equal(three.predictions()["predicted"], load_run(two).predictions()["predicted"])
+    assert "own" not in load_run(alone).lines[-1]
+
+
 def test_what_it_costs_is_told(two: Path, alone: Path) -> None:
     one, both = load_run(alone).lines[-1], load_run(two).lines[-1]
     second = members(two)[1]

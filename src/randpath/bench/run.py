@@ -30,10 +30,12 @@ from randpath.learning.method import Learned, Measured, Method, Setting, State, 
 from randpath.learning.train import predict
 from randpath.methods import METHODS
 from randpath.network.backbones import BACKBONES, Backbone
+from randpath.network.mean import Mean
 from randpath.network.mirrored import Mirrored
 from randpath.settings import refuse_unknown
 from randpath.storage import checkpoint
 
+FIRST = "predicted_by_first_"  # and how many: what so many of the networks predict together
 Lines = dict[str, list[dict[str, Any]]]  # the rows of metrics.jsonl, epochs.jsonl and times.jsonl
 
 
@@ -86,8 +88,9 @@ def steps(
             "megabytes": megabytes(state.tensors),
             "flops": count_flops(inference, stream.source.train.shape, experiment.device),
         }
-        if isinstance(method, Measured):
-            lines["metrics"][-1]["own"] = method.metrics(partial(_accuracy, stream, experiment, k))
+        own = method.metrics(partial(_accuracy, stream, experiment, k)) if isinstance(method, Measured) else {}
+        if own := own | fewer(answers):
+            lines["metrics"][-1]["own"] = own
         lines["epochs"] += [
             {"k": k, "loss_ce": None, "loss_dist": None, "validation": None, **line} for line in learned.epochs
         ]
@@ -202,11 +205,16 @@ def answer(inference: nn.Module, experiment: Experiment) -> nn.Module:
 def evaluate(
     inference: nn.Module, stream: TaskStream, device: str, k: int, keep_logits: bool = False, at_once: int = 1
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Accuracy on the test images of each task up to k, and the raw predictions; the only place that sees test data."""
+    """Accuracy on the test images of each task up to k, and the raw predictions; the only place that sees test data.
+
+    Of several networks also what the first i of them would have answered, because it costs nothing.
+    """
     augment = Augment(stream.source.mean, stream.source.std)
+    nets = list(inference.nets) if isinstance(inference, Mean) else [inference]
 
     def asked(test: Dataset) -> dict[str, np.ndarray]:
-        q = predict(inference, test, augment, device)
+        each = torch.stack([predict(net, test, augment, device) for net in nets])  # (networks, n, classes)
+        q = each.mean(dim=0)
         p = q.softmax(dim=1).max(dim=1)
         found = {
             "label": test.labels,
@@ -215,6 +223,7 @@ def evaluate(
             # how many classes score higher than the true one
             "rank": (q > q.gather(1, torch.from_numpy(test.labels)[:, None])).sum(dim=1).short().numpy(),
         }
+        found |= {f"{FIRST}{i}": each[:i].mean(dim=0).argmax(dim=1).numpy() for i in range(1, len(nets))}
         if keep_logits:
             found["logits"] = q.clamp(-65504, 65504).half().numpy()  # the largest float16
         return found
@@ -222,6 +231,19 @@ def evaluate(
     found = in_threads(at_once, asked, [stream.test(j) for j in range(1, k + 1)])
     by_task = [metrics.accuracy(one["label"], one["predicted"]) for one in found]
     return by_task, {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+
+def fewer(answers: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """The accuracy of the first network alone, of the first two, and so on, short of all.
+
+    >>> fewer({"label": np.array([3, 4]), "predicted": np.array([3, 4]), f"{FIRST}1": np.array([3, 3])})
+    {'network 1 alone': 0.5}
+    """
+    by_first = {int(name.removeprefix(FIRST)): own for name, own in answers.items() if name.startswith(FIRST)}
+    return {
+        "network 1 alone" if i == 1 else f"networks 1 to {i}": metrics.accuracy(answers["label"], own)
+        for i, own in sorted(by_first.items())
+    }
 
 
 def _judged(
