@@ -1,6 +1,7 @@
 """members=2: two networks that share the exemplars learn side by side, and the mean of their logits answers."""
 
 import json
+import runpy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from randpath.network.mean import Mean
 from randpath.report.charts import candidates, winning_epochs
 from randpath.report.events import scalars
 from randpath.report.reading import read_run
+from randpath.report.record import result_of
 
 ALONE = Experiment(
     "digits", 5, recipe="tiny", backbone="mlp", width=24, modules=3, memory=40, herding=True,
@@ -107,6 +109,19 @@ def test_what_fewer_networks_would_have_answered_is_told(two: Path, alone: Path,
     assert np.array_equal(three.predictions(3)["predicted_by_first_2"], load_run(two).predictions(3)["predicted"])
     assert not np.array_equal(three.predictions()["predicted"], load_run(two).predictions()["predicted"])
     assert "own" not in load_run(alone).lines[-1]
+
+
+def test_a_run_of_three_is_recorded_as_one_of_its_first_two(two: Path, tmp_path: Path) -> None:
+    fewer = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "fewer.py"))["of_the_first"]
+    run(replace(ALONE, members=3), tmp_path / "three")
+    made, lived = fewer(tmp_path / "three", 2, "two"), result_of(two, "two")
+    unknown = {"seconds", "cpu_seconds", "top5", "made_from"}
+    assert {name: made[name] for name in made.keys() - unknown} == {
+        name: lived[name] for name in lived.keys() - unknown
+    }
+    assert made["cpu_seconds"] == [None] * 5
+    with pytest.raises(SystemExit, match="has 3 networks"):
+        fewer(tmp_path / "three", 3, "three")
 
 
 def test_what_it_costs_is_told(two: Path, alone: Path) -> None:
