@@ -21,7 +21,7 @@ from randpath.commands.terminal import task_line
 from randpath.data import named
 from randpath.data.augment import Augment
 from randpath.data.stream import TaskStream
-from randpath.errors import DeviceMissing, UsageError
+from randpath.errors import Damaged, DeviceMissing, UsageError
 from randpath.learning import method as learning_method
 from randpath.learning.train import Training
 from randpath.methods import METHODS
@@ -92,6 +92,68 @@ def test_a_failing_cell_is_named_and_the_others_finish_and_a_second_call_runs_on
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.index("joint") < shown.stdout.index("finetune"), "the best first"
+
+
+def test_a_run_with_other_settings_is_not_taken_for_finished_and_a_damaged_one_stops_no_other(tmp_path):
+    (tmp_path / "tiny.py").write_text(RECIPE)
+    assert bench(tmp_path, "--methods", "finetune", "--seeds", "0", "--out", "runs").returncode == 0
+    (tmp_path / "tiny.py").write_text(RECIPE.replace("epochs=1", "epochs=2"))
+    (tmp_path / "runs" / "lwf-0").mkdir()
+    (tmp_path / "runs" / "lwf-0" / "experiment.json").write_text('{"experiment": {')
+    again = bench(tmp_path, "--methods", "finetune,lwf,joint", "--seeds", "0", "--out", "runs", "--jobs", "2")
+    assert again.returncode == UsageError.exit_code, again.stdout + again.stderr
+    assert "holds another run (training.epochs: 1 then, 2 now)" in again.stdout
+    assert f"not lwf-0 (exit {Damaged.exit_code})" in again.stdout
+    assert "joint-0: finished" in again.stdout
+    assert "Traceback" not in again.stderr
+
+
+def test_a_table_tells_apart_what_the_commands_do_not(tmp_path, capsys):
+    """Runs made from Python have no command, and those of a file that was changed have the same one."""
+    small = [made_run(tmp_path / f"small{seed}", seed=seed, memory=20, command="") for seed in range(2)]
+    large = made_run(tmp_path / "large", seed=2, memory=1000, command="")
+    assert table(*small, large) == 0
+    rows = [[cell.strip() for cell in line.split("|")[3:6]] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert sorted((changed, n) for changed, n, _ in rows) == [("memory=1000", "1"), ("memory=20", "2")]
+    one, other = "--set memory=20 --set width=7", "--set width=7 --set memory=20"
+    same = [
+        made_run(tmp_path / str(i), seed=i, memory=20, width=7, command=f"randpath bench made {typed}")
+        for i, typed in enumerate((one, other))
+    ]
+    assert table(*same) == 0
+    (row,) = capsys.readouterr().out.splitlines()[2:]
+    assert [cell.strip() for cell in row.split("|")[3:5]] == ["memory=20, width=7", "2"]
+
+
+def test_forward_transfer_is_against_the_one_joint_training_of_the_same_variant(tmp_path, capsys):
+    ours = made_run(tmp_path / "ours", variant="tuned")
+    joint = [
+        made_run(tmp_path / variant, method="joint", variant=variant, seed=0, memory=i)
+        for i, variant in enumerate(("tuned", "paper"))
+    ]
+
+    def forward(*runs):
+        assert table(*runs) == 0
+        head, _, *rows = [[c.strip() for c in line.split("|")] for line in capsys.readouterr().out.splitlines()]
+        return next(row[head.index("forward, %")] for row in rows if row[1] == "rps")
+
+    known = forward(ours, joint[0])
+    assert known != "-"
+    assert forward(ours, *joint) == known
+    assert forward(ours, *joint, made_run(tmp_path / "again", method="joint", variant="tuned", memory=9)) == "-"
+
+
+def test_a_table_names_the_damaged_file(tmp_path):
+    run_ = made_run(tmp_path / "run")
+    lines = (run_ / "metrics.jsonl").read_text()
+    (run_ / "metrics.jsonl").write_text(lines.replace('"flops"', '"flips"'))
+    with pytest.raises(Damaged, match="'flops' is missing") as refused:
+        table(run_)
+    assert "metrics.jsonl" in refused.value.where
+    (run_ / "metrics.jsonl").write_text(lines[:-20])
+    with pytest.raises(Damaged) as refused:
+        table(run_)
+    assert "metrics.jsonl" in refused.value.where
 
 
 def test_a_table_has_mean_deviation_and_n_and_refuses_an_unfinished_run(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,12 @@ def test_candidate_and_epoch_follow_the_share_that_is_done(tmp_path):
     assert seen.text(0.5).endswith("1,500 images/s")
     seen.committed(line(2, switched=True))
     assert "candidate 2 of 4" in seen.text(0.3)  # a switch is followed by a search
+
+
+@pytest.mark.parametrize("without_a_choice", [{"validation": False}, {"join": "lanes", "attention": "none"}])
+def test_without_a_choice_one_candidate_is_trained(tmp_path, without_a_choice):
+    seen = Watch(replace(E, **without_a_choice), tmp_path, 4)
+    assert seen.text(0.95) == "task 1 of 4, epoch 10 of 10"
 
 
 def test_the_time_left_counts_candidates_and_not_what_an_earlier_process_did(tmp_path, monkeypatch):

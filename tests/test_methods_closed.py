@@ -67,6 +67,13 @@ def test_ridge_on_a_projection(monkeypatch):
     assert q[0].tolist() == pytest.approx(wanted[0].tolist())
 
 
+def test_without_held_out_items_the_ridge_is_the_middle_one(monkeypatch):
+    monkeypatch.setattr("randpath.methods.ranpac.RIDGES", (1e-4, 4.0, 1e6))
+    unchosen = learn(RanPAC(S, width=20)).W
+    monkeypatch.setattr("randpath.methods.ranpac.RIDGES", (4.0,))
+    assert torch.equal(unchosen, learn(RanPAC(S, width=20)).W)
+
+
 def test_the_ridge_is_chosen_on_what_is_held_out(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 30)

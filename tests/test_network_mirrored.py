@@ -57,6 +57,14 @@ def test_a_run_is_judged_so_learns_the_same_and_costs_twice_as_much(tmp_path):
     assert not np.allclose(*confidence, atol=1e-6)
 
 
+def test_of_several_networks_it_is_told_what_fewer_would_have_answered(tmp_path):
+    plain = replace(folder(tmp_path / "data"), mirror=True)
+    run(plain, tmp_path / "one")
+    run(replace(plain, members=2), tmp_path / "two")
+    alone = [line["own"]["network 1 alone"] for line in load_run(tmp_path / "two").lines]
+    assert alone == load_run(tmp_path / "one").accuracy
+
+
 def test_onnx_agrees(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'randpath[onnx]'")
     pytest.importorskip("onnxscript", reason="pip install 'randpath[onnx]'")

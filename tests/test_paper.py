@@ -48,6 +48,14 @@ def made(**finals):
     return {arm: [{"accuracy": [1.0, a]} for a in own] for arm, own in finals.items()}
 
 
+def test_adaptive_switching_is_not_judged_where_no_path_was_switched():
+    (item,) = (item for item in ITEMS if item.name == "adaptive")
+    found = made(**{"Adaptive RPS-Net": [0.6], "RPS-Net": [0.5]})
+    for switched, verdict in (([False, False, True], OPEN), ([False, True, False], HOLDS)):
+        found["Adaptive RPS-Net"][0]["switched"] = switched  # after the last task a switch decides nothing
+        assert decide(item.rule, found) == verdict
+
+
 def test_a_rule_has_three_outcomes():
     rule = Rule("a above b", lambda found: [higher(found, "a", "b")])
     assert decide(rule, made(a=[0.9, 0.91], b=[0.8, 0.81])) == HOLDS

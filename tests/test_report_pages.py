@@ -13,7 +13,8 @@ import pytest
 
 from randpath.commands.report import page_of, report
 from randpath.errors import Damaged, RandpathError, UsageError
-from randpath.report.events import _masked
+from randpath.report import charts
+from randpath.report.events import _masked, scalars
 from randpath.report.figures import WIDTH, sawtooth
 from randpath.report.live import server
 from randpath.report.pages import rivals
@@ -113,6 +114,23 @@ def test_what_is_no_run_is_refused_and_what_is_lost_is_left_out(tmp_path):
 
 
 ODD = [None, True, -1, 0, 1.5, 10**30, "", "x", [], [[]], [0], [[0, 2]], {}, {"a": []}, [None], "\u202e", [["a"]]]
+
+
+def test_a_mean_curve_goes_on_where_one_seed_has_not_finished():
+    chart = charts.accuracy({"rps": [[0.9, 0.8, 0.7], [0.7]]})
+    told = re.findall(r"<title>([^<]*)</title>", chart.body)
+    assert told[1:] == ["rps, task 1: 80.0 %", "rps, task 2: 80.0 %", "rps, task 3: 70.0 %"]
+
+
+def test_fits_of_one_task_have_curves_of_their_own(tmp_path):
+    run = made_run(tmp_path / "run")
+    lines = [
+        {**line, "fit": "balance"} if i == 2 else line
+        for i, line in enumerate(checkpoint.read_lines(run / "epochs.jsonl"))
+    ]
+    checkpoint.write_lines(run / "epochs.jsonl", lines)
+    tags = [tag for tag, _, _ in scalars(read_run(run), 1)]
+    assert {"loss_ce/task_1_candidate_0", "loss_ce/task_1_balance_candidate_0"} <= set(tags)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -100,7 +100,7 @@ def test_many_runs_of_a_file_of_ones_own_take_its_method_and_refuse_a_foreign_di
     with pytest.raises(SystemExit) as left:
         main(["bench", "mine.py", "--variant", "paper", "--seeds", "0", "--out", "runs"])
     assert left.value.code == 64
-    assert "holds a run of mine, tuned" in capsys.readouterr().err.replace("\n", " ")
+    assert "holds another run (variant: 'tuned' then, 'paper' now)" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_one_task_after_another_is_still_learned_with_a_stem():

@@ -346,6 +346,9 @@ def test_a_generative_method_refuses_pictures_it_cannot_draw(name):
     for shape in ((32, 32, 3), (64, 64, 1), (64,)):
         with pytest.raises(UsageError, match="one channel and at most 32 x 32"):
             METHODS[name](replace(s, backbone=replace(s.backbone, shape=shape)))
+    with pytest.raises(UsageError, match=f"{name} draws them in one size") as refused:
+        METHODS[name](replace(s, training=replace(s.training, small_side=4)))
+    assert refused.value.next == "--set training.small_side=null"
 
 
 @pytest.mark.parametrize("name", ["dgr", "rtf"])

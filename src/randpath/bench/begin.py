@@ -79,15 +79,7 @@ def _refuse_changes(
     directory: pathlib.Path, stream: TaskStream, before: Mapping[str, Any], now: Mapping[str, Any], inexact: bool
 ) -> list[str]:
     """What differs in the environment, if `inexact` allows it; every other difference is an error."""
-    # Fields added since this run began were implicitly at their defaults; fill them in so that old runs can resume.
-    began_with = _plain(
-        {
-            **{f.name: f.default for f in fields(Experiment) if f.default is not MISSING},
-            **before["experiment"],
-            "training": {**asdict(Training()), **before["experiment"]["training"]},
-        }
-    )
-    differ = _differences(began_with, now["experiment"])
+    differ = _differences(with_defaults(before["experiment"]), now["experiment"])
     if before["data_fingerprint"] != now["data_fingerprint"]:
         differ.append(f"the data of {stream.source.name}: fingerprint {before['data_fingerprint'][:12]} then")
         differ += file_changes(checkpoint.read_document(directory / "files.json"), stream.source.files)
@@ -97,6 +89,22 @@ def _refuse_changes(
         next_ = "" if differ else f"to go on all the same, type: {as_typed('resume', directory, '--inexact')}"
         raise Changed(text, next=next_)
     return elsewhere
+
+
+def with_defaults(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a file holds them; those that came later, which it lacks, were implicitly at their defaults."""
+    return _plain(
+        {
+            **{f.name: f.default for f in fields(Experiment) if f.default is not MISSING},
+            **experiment,
+            "training": {**asdict(Training()), **experiment["training"]},
+        }
+    )
+
+
+def other_settings(held: Mapping[str, Any], experiment: Experiment) -> list[str]:
+    """In what an experiment differs from that of a run as its file holds it, setting by setting."""
+    return _differences(with_defaults(held), _plain(experiment.to_json()))
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:

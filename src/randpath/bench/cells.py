@@ -54,6 +54,8 @@ def cells(
 
     >>> [cell.directory for cell in cells("joint,gem", ["joint", "gem"], "0,1", grid=["memory=50,100"])][:3]
     ['joint-0-memory=50', 'joint-0-memory=100', 'joint-1-memory=50']
+    >>> [cell.settings for cell in cells("gem", ["gem"], "0", grid=["tasks=[2,8],[5,5]"])]
+    [('tasks=[2,8]',), ('tasks=[5,5]',)]
     """
     names = [*known, *NAMED] if methods == "all" else [name.strip() for name in methods.split(",")]
     for name in names:
@@ -68,7 +70,7 @@ def cells(
         key, equals, values = axis.partition("=")
         if not equals or not values:
             raise UsageError(f"--grid takes key=value,value,..., got {axis!r}")
-        choices.append([f"{key}={value}" for value in values.split(",")])
+        choices.append([f"{key}={value}" for value in re.split(r",(?![^\[]*\])", values)])  # not within a list
     return [
         Cell(name, seed, (*settings, *combination))
         for name in names

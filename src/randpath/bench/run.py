@@ -199,7 +199,9 @@ def side_by_side(experiment: Experiment) -> int:
 
 def answer(inference: nn.Module, experiment: Experiment) -> nn.Module:
     """What a run is judged by and exported as: a method's answer, averaged over the mirror image if that is asked."""
-    return Mirrored(inference) if experiment.mirror else inference
+    if not experiment.mirror:
+        return inference
+    return Mean(map(Mirrored, inference.nets)) if isinstance(inference, Mean) else Mirrored(inference)
 
 
 def evaluate(

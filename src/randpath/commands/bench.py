@@ -274,17 +274,8 @@ def _tasks(begun: "Begun", directory: Path, command: str, inexact: bool, bar: Ba
 
 def _experiment(recipe: str, variant: Variant, method: str | None, seed: int, settings: tuple[str, ...]) -> "Begun":
     """The experiment that a recipe defines, with what was typed changed."""
-    from dataclasses import replace
-
     chosen, file = recipes.read(recipe, variant)
-    if method is not None and method != chosen.method:
-        chosen = replace(chosen, method=method, options={})
-    chosen = replace(chosen, recipe=Path(recipe).stem, variant=variant, seed=seed)
-    changed = chosen.with_settings(settings)
-    for name in ("seed", "method"):  # they name the run directory
-        if getattr(changed, name) != getattr(chosen, name):
-            raise UsageError(f"the {name} is set by --{name}")
-    return changed, file
+    return recipes.changed(chosen, recipe, variant, method, seed, settings), file
 
 
 def _num_tasks(experiment: "Experiment") -> int:

@@ -6,14 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from randpath.bench.cells import Cell, cells, typed
-from randpath.commands.recipe import read
+from randpath.commands.recipe import changed, read
 from randpath.commands.terminal import Stop
-from randpath.errors import UsageError
+from randpath.errors import RandpathError, UsageError
+
+if TYPE_CHECKING:
+    from randpath.bench.experiment import Experiment
 
 
 @dataclass
@@ -44,42 +48,68 @@ def many(
         raise UsageError(f"--jobs must be at least 1, got {jobs}")
     own, _ = read(recipe, variant)  # a file of one's own may define a method, too
     todo = cells(methods or own.method, list(METHODS), seeds, settings, grid)
-    return run_cells(todo, recipe, variant, root, jobs, results)
+    return run_cells(todo, own, recipe, variant, root, jobs, results)
 
 
 def run_cells(
-    todo: Sequence[Cell], recipe: str, variant: str, root: pathlib.Path, jobs: int, results: pathlib.Path | None
+    todo: Sequence[Cell],
+    own: "Experiment",  # what the recipe calls `variant`
+    recipe: str,
+    variant: str,
+    root: pathlib.Path,
+    jobs: int,
+    results: pathlib.Path | None,
 ) -> int:
     """Run what is not finished yet, `jobs` at a time; a cell that fails is named at the end and stops no other."""
     left, running = list(todo), list[Running]()
     failed: list[tuple[Cell, int, str]] = []
     root.mkdir(parents=True, exist_ok=True)
-    with Stop() as stop:
+
+    def fail(cell: Cell, code: int, words: str) -> None:
+        failed.append((cell, code, words))
+        print(f"{cell.directory}: failed (exit {code}): {words}", flush=True)
+
+    def begin(cell: Cell) -> None:
+        directory = root / cell.directory
+        _refuse_other(directory, changed(own, recipe, variant, cell.method, cell.seed, cell.all_settings))
+        if accuracy(directory) is None:
+            running.append(_start(cell, recipe, variant, directory, jobs))
+        else:
+            _finished(cell, directory, recipe, variant, results, "was finished before")
+
+    with Stop() as stop, _not_left_alone(running):
         while (left or running) and not stop.signal:
             while left and len(running) < jobs:
                 cell = left.pop(0)
-                directory = root / cell.directory
-                _refuse_other(directory, recipe, variant)
-                if accuracy(directory) is None:
-                    running.append(_start(cell, recipe, variant, directory, jobs))
-                else:
-                    _finished(cell, directory, recipe, variant, results, "was finished before")
+                try:
+                    begin(cell)
+                except RandpathError as error:
+                    fail(cell, error.exit_code, str(error))
             time.sleep(0.2)
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
                 one.log.close()
-                code = one.process.returncode
-                if code == 0:
-                    _finished(one.cell, one.directory, recipe, variant, results, "finished")
+                if code := one.process.returncode:
+                    fail(one.cell, code, _last_words(one.directory))
                 else:
-                    failed.append((one.cell, code, _last_words(one.directory)))
-                    print(f"{one.cell.directory}: failed (exit {code}): {failed[-1][2]}", flush=True)
+                    _finished(one.cell, one.directory, recipe, variant, results, "finished")
         if stop.signal:
             return _stopped(running, stop.signal)
     print(f"{len(todo) - len(failed)} of {len(todo)} runs are finished, in {root}; type: randpath table {root}/*")
     for cell, code, words in failed:
         print(f"  not {cell.directory} (exit {code}): {words}")
     return failed[0][1] if failed else 0
+
+
+@contextmanager
+def _not_left_alone(running: Sequence[Running]) -> Iterator[None]:
+    """If this process fails by itself, its runs save themselves and end with it."""
+    try:
+        yield
+    except BaseException:
+        for one in running:
+            one.process.terminate()
+        raise
 
 
 def _stopped(running: Sequence[Running], number: int) -> int:
@@ -93,16 +123,13 @@ def _stopped(running: Sequence[Running], number: int) -> int:
     return 128 + number
 
 
-def _refuse_other(directory: pathlib.Path, recipe: str, variant: str) -> None:
-    """A directory of another recipe or variant is neither gone on with nor taken for finished."""
-    from randpath.storage import checkpoint
+def _refuse_other(directory: pathlib.Path, experiment: "Experiment") -> None:
+    """A run with other settings is neither gone on with nor taken for finished."""
+    from randpath.bench.begin import other_settings
+    from randpath.report.reading import is_run, read_run
 
-    if (directory / "experiment.json").exists():
-        held = checkpoint.read_document(directory / "experiment.json")["experiment"]
-        if (held["recipe"], held["variant"]) != (pathlib.Path(recipe).stem, variant):
-            raise UsageError(
-                f"{directory} holds a run of {held['recipe']}, {held['variant']}", next="choose another --out"
-            )
+    if is_run(directory) and (differ := other_settings(read_run(directory).experiment, experiment)):
+        raise UsageError(f"{directory} holds another run ({'; '.join(differ)})", next="choose another --out")
 
 
 def accuracy(directory: pathlib.Path) -> float | None:

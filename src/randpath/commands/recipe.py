@@ -7,7 +7,7 @@ import importlib.util
 import pathlib
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,22 @@ def read(recipe: str, variant: str) -> "tuple[Experiment, dict[str, Any] | None]
     if not isinstance(chosen, Experiment):
         raise UsageError(f"{recipe} does not define {variant!r} as an Experiment")
     return chosen, file
+
+
+def changed(
+    chosen: "Experiment", recipe: str, variant: str, method: str | None, seed: int, settings: Sequence[str]
+) -> "Experiment":
+    """A recipe's experiment with what was typed changed."""
+    from dataclasses import replace
+
+    if method is not None and method != chosen.method:
+        chosen = replace(chosen, method=method, options={})
+    chosen = replace(chosen, recipe=pathlib.Path(recipe).stem, variant=variant, seed=seed)  # type: ignore[arg-type]
+    made = chosen.with_settings(settings)
+    for name in ("seed", "method"):  # they name the run directory
+        if getattr(made, name) != getattr(chosen, name):
+            raise UsageError(f"the {name} is set by --{name}")
+    return made
 
 
 def read_again(

@@ -12,7 +12,8 @@ from randpath.errors import UsageError
 def table(*runs: pathlib.Path) -> int:
     """Finished runs as a table: a row for each method and change of settings, over its seeds.
 
-    Forward transfer is told where joint training on the same tasks, with the same seeds, is among the runs.
+    Forward transfer is told where joint training on the same tasks, of the same variant and with the same seeds, is
+    among the runs, once.
 
     Parameters
     ----------
@@ -21,7 +22,7 @@ def table(*runs: pathlib.Path) -> int:
     """
     groups = grouped(runs)
     every = [r for same in groups.values() for r in same]
-    joint = {_stream(r): r["matrix"] for r in every if r["method"] == "joint"}
+    joint = _alone([r for r in every if r["method"] == "joint"])
     rows = [["method", "variant", "changed", "n", "final, %", "average, %", "forgetting, %", "backward, %"]]
     top5, measured = any(r["top5"][-1] for r in every), any("own" in r for r in every)
     rows[0] += [*["forward, %"] * bool(joint), *["top-5, %"] * top5, "MB", "MFLOPs", "CPU s"]
@@ -44,7 +45,18 @@ def table(*runs: pathlib.Path) -> int:
 def _stream(result: dict[str, Any]) -> tuple[Any, ...]:
     """What a run and the joint training that it is compared with have in common."""
     e = result["experiment"]
-    return result["seed"], e["dataset"], json.dumps([e["tasks"], result["class_order"]])
+    return (
+        result["seed"],
+        result["variant"],
+        e["dataset"],
+        json.dumps([e["tasks"], result["class_order"], e.get("images")]),
+    )
+
+
+def _alone(joint: list[dict[str, Any]]) -> dict[tuple[Any, ...], list[list[float]]]:
+    """The matrix of the one joint training of each stream; of two nobody knows which is meant."""
+    streams = [_stream(r) for r in joint]
+    return {stream: r["matrix"] for stream, r in zip(streams, joint) if streams.count(stream) == 1}
 
 
 def _forward(result: dict[str, Any], joint: list[list[float]] | None) -> float | None:
@@ -86,23 +98,66 @@ def aligned(rows: list[list[str]]) -> str:
 
 
 def grouped(runs: tuple[pathlib.Path, ...]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    """Recorded results by method, variant and what was changed; the best first. Of two runs of a seed, both count."""
+    """Recorded results by method, variant and what was changed; the best first. Of two runs of a seed, both count.
+
+    What differs is read from the settings; the command, which need not tell, only names it.
+    """
+    from randpath.report.reading import read_run
     from randpath.report.record import result_of
     from randpath.report.tables import changes
-    from randpath.storage import checkpoint
 
     places = [run for run in runs if (run / "experiment.json").exists()]
     if not places:
         raise UsageError("no run directory among these", next="randpath table runs/*")
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
-    for place in places:
-        command = checkpoint.read_document(place / "experiment.json")["command"]
-        result = result_of(place, command)
-        groups[result["method"], result["variant"], changes(result)].append(result)
-    recipes = {r["recipe"] for same in groups.values() for r in same}
+    results = [result_of(place, str(read_run(place).document.get("command", ""))) for place in places]
+    recipes = {r["recipe"] for r in results}
     if len(recipes) > 1:
         raise UsageError(f"runs of different recipes cannot be compared: {', '.join(sorted(map(str, recipes)))}")
+    alike: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for result in results:
+        alike[json.dumps(_deciding(result), sort_keys=True)].append(result)
+    named: dict[tuple[str, str, str], list[list[dict[str, Any]]]] = defaultdict(list)
+    for same in alike.values():
+        named[same[0]["method"], same[0]["variant"], changes(same[0])].append(same)
+    groups = {
+        (method, variant, ", ".join(filter(None, [changed, text]))): same
+        for (method, variant, changed), several in named.items()
+        for same, text in zip(several, _told_apart([_deciding(same[0]) for same in several]))
+    }
     return dict(sorted(groups.items(), key=lambda group: -mean([r["accuracy"][-1] for r in group[1]])))
+
+
+def _deciding(result: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run that can change its result, but for the seed."""
+    from randpath.bench.begin import FREE, with_defaults
+    from randpath.methods import METHODS
+
+    free = {"seed", *FREE}
+    if getattr(METHODS.get(result["method"]), "needs_auxiliary", True) is False:
+        free.add("auxiliary")
+    return {key: value for key, value in flat(with_defaults(result["experiment"])).items() if key not in free}
+
+
+def flat(experiment: dict[str, Any]) -> dict[str, Any]:
+    """
+    >>> flat({"memory": 20, "training": {"epochs": 3}})
+    {'memory': 20, 'training.epochs': 3}
+    """
+    found: dict[str, Any] = {}
+    for key, value in experiment.items():
+        found |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+    return found
+
+
+def _told_apart(settings: list[dict[str, Any]]) -> list[str]:
+    """For each of several settings what it has where they differ.
+
+    >>> _told_apart([{"a": 1, "b": 2}, {"a": 1, "b": 3}]), _told_apart([{"a": 1}])
+    (['b=2', 'b=3'], [''])
+    """
+    keys = dict.fromkeys(key for one in settings for key in one)
+    differing = [key for key in keys if len({json.dumps(one.get(key)) for one in settings}) > 1]
+    return [", ".join(f"{key}={json.dumps(one.get(key))}" for key in differing) for one in settings]
 
 
 def own(same: list[dict[str, Any]]) -> str:

@@ -73,6 +73,8 @@ class Watch:
         e = self.experiment
         if e.method != "rps" or e.options.get("search", "random") != "random":
             return 0
+        if not e.validation or e.join == "lanes":  # nothing to choose by, or nothing to choose from
+            return 1
         first_or_switched = k == 1 or (k - 1 <= len(self.lines) and bool(self.lines[k - 2].get("switched")))
         return int(e.options.get("N", 8)) if first_or_switched else 1
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from randpath.data.augment import Augment
 from randpath.engines.device import moved
 from randpath.errors import UsageError
+from randpath.learning.method import Setting
 
 
 def pixels(x: Tensor, augment: Augment) -> Tensor:
@@ -41,8 +42,14 @@ class OnPixels(nn.Module):
         return q
 
 
-def require_small_pictures(method: str, shape: tuple[int, ...]) -> None:
+def require_small_pictures(method: str, setting: Setting) -> None:
     """Refuse data that a generator of two fully connected layers cannot draw, before anything starts."""
+    shape, small_side = setting.backbone.shape, setting.training.small_side
+    if small_side:
+        raise UsageError(
+            f"training.small_side={small_side} shrinks the pictures, but {method} draws them in one size",
+            next="--set training.small_side=null",
+        )
     if len(shape) != 3 or shape[2] != 1 or shape[0] * shape[1] > 1024:
         raise UsageError(
             f"{method} draws old pictures from a small generator, for pictures of one channel and at most 32 x 32 "

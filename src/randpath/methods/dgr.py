@@ -36,7 +36,7 @@ class DGR(Plain):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_small_pictures("dgr", self.setting.backbone.shape)
+        require_small_pictures("dgr", self.setting)
 
     def learn(self, task: Task, work: Work) -> Learned:
         net = self.begin(task)

@@ -1,6 +1,6 @@
 """Fixed representation: the features of the first task stay as they are, and only new rows of the classifier learn.
 
-The paper's baseline `FixedRep` (section 4.2); Rebuffi et al., iCaRL, CVPR 2017, section 4.3.
+The paper's baseline `FixedRep` (section 4.2); Rebuffi et al., iCaRL, CVPR 2017, section 4.1.
 """
 
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ from randpath.learning.train import predict
 from randpath.metrics import mean_class_accuracy
 from randpath.settings import at_least
 
-RIDGES = tuple(10.0**e for e in range(-4, 7))  # lambda, tried on the task's held-out items
+RIDGES = tuple(10.0**e for e in range(-4, 7))  # lambda, tried on the task's held-out items; without any, the middle one
 
 
 @dataclass(eq=False)
@@ -30,7 +30,7 @@ class RanPAC(ClosedForm):
         values, vectors = torch.linalg.eigh(sums.gram)
         targets = vectors.T @ sums.totals.T  # H^T Y, in the basis in which the Gram matrix is diagonal
         best, found, b = -1.0, sums.totals, sums.counts * 0
-        for ridge in RIDGES:
+        for ridge in RIDGES if len(val) else [RIDGES[len(RIDGES) // 2]]:
             W = (vectors @ (targets / (values.clamp(min=0) + ridge)[:, None])).T
             score = self._score(W, b, val)
             if score > best:
@@ -39,6 +39,6 @@ class RanPAC(ClosedForm):
 
     def _score(self, W: Tensor, b: Tensor, val: Dataset) -> float:
         if not len(val):
-            return 0.0
+            return 0.0  # there is one ridge
         q = predict(Linear(W, b, self.R), val, self.setting.augment)
         return float(mean_class_accuracy(val.labels, q.argmax(dim=1).numpy()))

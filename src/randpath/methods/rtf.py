@@ -53,7 +53,7 @@ class RtF(Plain):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_small_pictures("rtf", self.setting.backbone.shape)
+        require_small_pictures("rtf", self.setting)
 
     def learn(self, task: Task, work: Work) -> Learned:
         s, net = self.setting, self.begin(task)

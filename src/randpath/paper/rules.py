@@ -82,8 +82,10 @@ def slowing(values: Sequence[float]) -> float:
 
     >>> slowing([0, 3, 4]), slowing([0, 1, 4]), slowing([1, 1, 1])
     (0.5, -0.5, 0.0)
+    >>> slowing([0, 1, 2, 3])  # the middle lies between two tasks
+    0.0
     """
-    middle = values[len(values) // 2]
+    middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
     grown = values[-1] - values[0]
     return ((middle - values[0]) - (values[-1] - middle)) / grown if grown else 0.0
 
@@ -96,3 +98,26 @@ def epochs_to(curve: Sequence[float | None], share: float = 0.95) -> float | Non
     """
     known = [v for v in curve if v is not None]
     return next((i for i, v in enumerate(known, start=1) if v >= share * known[-1]), None)
+
+
+def adaptive(found: Measured) -> str:
+    """The arm that the claim on adaptive switching is about."""
+    return "th = 2" if "th = 2" in found else "th = 0"
+
+
+def fall_after_switch(r: Mapping[str, Sequence[float | None]]) -> float | None:
+    """How much mu_sat falls from the task after which a path was switched to the next, on average."""
+    pairs = zip(r["saturation"], r["saturation"][1:], r["switched"])
+    falls = [now - then for now, then, switched in pairs if switched and now is not None and then is not None]
+    return sum(falls) / len(falls) if falls else None
+
+
+def epochs_saved(r: Mapping[str, Sequence[Sequence[float | None]]]) -> float | None:
+    second, last = epochs_to(r["validation"][1]), epochs_to(r["validation"][-1])
+    return None if second is None or last is None else second - last
+
+
+def gained(r: Mapping[str, Sequence[Sequence[float]]]) -> float:
+    """Mean over tasks but the last of (accuracy at the end - accuracy just after learning)."""
+    matrix = r["matrix"]
+    return sum(matrix[-1][k] - matrix[k][k] for k in range(len(matrix) - 1)) / (len(matrix) - 1)

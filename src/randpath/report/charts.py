@@ -16,12 +16,14 @@ NAMES = {"rps": "Adaptive RPS-Net", "finetune": "fine-tuning", "joint": "joint t
 
 
 def accuracy(curves: Mapping[str, Sequence[Sequence[float]]], num_classes: Sequence[int] = ()) -> Figure:
-    """A_k over tasks: for each name the mean over its runs, and a band from the lowest to the highest."""
+    """A_k over tasks: for each name the mean over its runs, and a band from the lowest to the highest.
+
+    An unfinished run counts as far as it has come.
+    """
     series = []
     for name, runs in curves.items():
-        length = min(map(len, runs))
-        columns = list(zip(*(run[:length] for run in runs)))
-        k = list(range(1, length + 1))
+        k = list(range(1, max(map(len, runs)) + 1))
+        columns = [[run[j - 1] for run in runs if len(run) >= j] for j in k]
         edges = ([min(c) for c in columns], [max(c) for c in columns]) if len(runs) > 1 else ((), ())
         series.append(Series(name, k, [float(np.mean(c)) for c in columns], *edges))
     if num_classes:

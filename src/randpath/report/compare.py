@@ -44,23 +44,33 @@ def _named(row: Result) -> str | None:
 def _ours(results: list[Result], name: str, variant: str) -> str:
     """Of the settings that were recorded with the most seeds, among those the fewest changed; n, and what was changed.
 
+    A method's own options as they stand come before others.
+
     >>> runs = [{"method": "gem", "variant": "paper", "accuracy": [a], "command": "--set a=1"} for a in (0.5, 0.6)]
     >>> _ours(runs, "gem", "paper"), _ours(runs, "rps", "paper")
     ('55.00 ± 7.07 (n = 2, a=1)', '-')
+    >>> _ours([{**runs[0], "command": "--set options.a=1"}], "gem", "paper")
+    '50.00 (n = 1, options.a=1)'
     """
     method, settings = NAMED.get(name, (name, ()))
     prefix = ", ".join(settings)
     others = [", ".join(own) for other, (of, own) in NAMED.items() if of == method and other != name]
     own = [
-        (-len(same), len(changed), changed.removeprefix(prefix).strip(", "), same)
+        # With other options it is another method, nearly: only where nothing else was recorded.
+        (
+            "options." in changed.removeprefix(prefix),
+            -len(same),
+            len(changed),
+            changed.removeprefix(prefix).strip(", "),
+            same,
+        )
         for (of, kind, changed), same in _groups(results).items()
         if (of, kind) == (method, variant) and changed.startswith(prefix)
         if not any(changed.startswith(other) for other in others)
-        if "options." not in changed.removeprefix(prefix)  # that would be another method
     ]
     if not own:
         return "-"
-    _, _, changed, same = min(own, key=lambda one: one[:2])
+    *_, changed, same = min(own, key=lambda one: one[:3])
     told = ", ".join([f"n = {len(same)}", *([changed] if changed else [])])
     return f"{spread([100 * r['accuracy'][-1] for r in same])} ({told})"
 

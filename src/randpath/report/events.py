@@ -39,7 +39,8 @@ def scalars(run: RunFiles, k: int) -> Iterator[Scalar]:
         yield f"accuracy_by_task/{j}", k, float(accuracy)
     for epoch in run.epochs:
         if epoch["k"] == k:
-            of = f"_member_{epoch['member']}" if "member" in epoch else ""
+            of = f"_{epoch['fit']}" if "fit" in epoch else ""  # of a task that has several
+            of += f"_member_{epoch['member']}" if "member" in epoch else ""
             for name in ("loss_ce", "loss_dist", "validation", "lr", "phi"):
                 if epoch.get(name) is not None:
                     yield f"{name}/task_{k}{of}_candidate_{epoch['candidate']}", epoch["epoch"], float(epoch[name])

@@ -102,7 +102,7 @@ def _tiles(run: RunFiles) -> list[dict[str, str]]:
     if cpu is not None:
         visits = run.visits()
         shown = "" if visits is None else f"; {number(visits, False)} training images shown"
-        tiles.append(tile("Cost", f"{cpu / 60:.1f} min", f"CPU time of learning{shown}"))
+        tiles.append(tile("Cost", f"{cpu / 60:.1f} min", f"CPU time of learning and judging{shown}"))
     return tiles
 
 

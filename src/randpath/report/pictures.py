@@ -13,7 +13,7 @@ from randpath.report.tables import changes
 
 FIGURES = {
     "demo": "Handwritten digits in five tasks",
-    "cost": "CIFAR-100 in ten tasks: final accuracy over the core-minutes that learning took, method by method",
+    "cost": "CIFAR-100 in ten tasks: final accuracy over the core-minutes of learning and judging, method by method",
 }
 
 
@@ -97,7 +97,7 @@ def cost(results: list[Result], earlier: list[Result], published: list[Result]) 
         "CIFAR-100 in ten tasks, 2,000 exemplars", series, "core-minutes, all tasks together", "final accuracy",
         percent=True, rules=rules, x_log=True, height=330,
     )  # fmt: skip
-    return standalone([[chart]], "Final accuracy on CIFAR-100 over the core-minutes that learning took")
+    return standalone([[chart]], "Final accuracy on CIFAR-100 over the core-minutes of learning and judging")
 
 
 def _spent(result: Result) -> list[tuple[float, float]]:

@@ -349,8 +349,12 @@ def read_document(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """Read a .jsonl file; raises Damaged, or FileNotFoundError."""
-    return [parse_document(line) for line in inside.read(path, MAX_DOCUMENT).splitlines()]
+    """Read a .jsonl file; raises Damaged, which names the file, or FileNotFoundError."""
+    try:
+        return [parse_document(line) for line in inside.read(path, MAX_DOCUMENT).splitlines()]
+    except Damaged as error:
+        error.where = error.where or str(path)
+        raise
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
