@@ -32,6 +32,7 @@ from randpath.report.charts import candidates, winning_epochs
 from randpath.report.events import scalars
 from randpath.report.reading import read_run
 from randpath.report.record import result_of
+from randpath.storage import checkpoint
 
 ALONE = Experiment(
     "digits", 5, recipe="tiny", backbone="mlp", width=24, modules=3, memory=40, herding=True,
@@ -119,7 +120,10 @@ def test_a_run_of_three_is_recorded_as_one_of_its_first_two(two: Path, tmp_path:
     assert {name: made[name] for name in made.keys() - unknown} == {
         name: lived[name] for name in lived.keys() - unknown
     }
-    assert made["cpu_seconds"] == [None] * 5
+    spent = [line["cpu_seconds_of_each"] for line in checkpoint.read_lines(tmp_path / "three" / "times.jsonl")]
+    assert all(len(each) == 3 and min(each) > 0 for each in spent)
+    whole = result_of(tmp_path / "three", "three")["cpu_seconds"]
+    assert made["cpu_seconds"] == pytest.approx([all_ - each[2] for all_, each in zip(whole, spent)])
     with pytest.raises(SystemExit, match="has 3 networks"):
         fewer(tmp_path / "three", 3, "three")
 

@@ -299,6 +299,7 @@ def _spent(k: int, began: tuple[float, float], engine: Engine, learned: Learned,
         "whole": whole,
         "cpu_seconds": round(cpu_seconds, 2) if whole else None,
         "visits": None if None in visits else sum(visits),
+        **({"cpu_seconds_of_each": learned.cpu_seconds} if whole and learned.cpu_seconds else {}),
     }
 
 

@@ -5,8 +5,9 @@ exemplars, and is what it would be alone.
 """
 
 import pathlib
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -83,11 +84,12 @@ class Members:
 def learn_one(call: Call, tick: Tick) -> tuple[int, State, Learned]:
     """One member's task; the result depends on the call alone, its place only shortens a retry."""
     torch.set_num_threads(call.threads)
+    began = time.process_time()
     member = call.make()
     if call.state is not None:
         member.load_state_dict(call.state)
     learned = member.learn(call.task, Work(Serial(tick), call.place))
-    return call.index, on_cpu(member), learned
+    return call.index, on_cpu(member), replace(learned, cpu_seconds=[round(time.process_time() - began, 2)])
 
 
 def on_cpu(member: Method) -> State:
@@ -113,6 +115,7 @@ def together(learned: Sequence[Learned]) -> Learned:
         path=first.path,
         notes=notes,
         remarks=remarks,
+        cpu_seconds=[seconds for one in learned for seconds in one.cpu_seconds],
     )
 
 

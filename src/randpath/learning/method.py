@@ -85,6 +85,7 @@ class Learned:
     path: Path | None = None
     notes: list[str] = field(default_factory=list)  # sentences for the user
     remarks: list[str] = field(default_factory=list)  # sentences for a researcher: `bench` says them, `learn` does not
+    cpu_seconds: list[float] = field(default_factory=list)  # of each of several networks
 
 
 @dataclass(frozen=True)
