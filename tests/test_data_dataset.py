@@ -77,6 +77,9 @@ def test_joined_parts_of_both_kinds(files: Files) -> None:
     assert y.tolist() == LABELS[mixed].tolist()
     for data in (joined.self_contained(), stored(joined.tensors()), joined.take(np.arange(10))):
         np.testing.assert_array_equal(everything(data), PIXELS[:10])
+    taken = joined.take(mixed, np.arange(5))  # parts that alternate
+    np.testing.assert_array_equal(everything(taken), PIXELS[mixed])
+    assert taken.labels.tolist() == [0, 1, 2, 3, 4]
     arrays = Joined([Arrays(PIXELS[:4], LABELS[:4]), Arrays(PIXELS[4:6], LABELS[4:6])])
     assert isinstance(stored(load(save(arrays.tensors()))), Arrays)
     with pytest.raises(ValueError, match="different shapes"):

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -205,6 +206,22 @@ def test_a_model_with_a_start_grows_and_holds_no_picture(tmp_path: Path, network
         run_json("forget", model, "one")
         assert run_json("predict", model, picture)["predictions"][0]["label"] in ("two", "red")
         assert "which stays" in run("learn", model, more, "--start", "none", code=64)
+
+
+def test_pictures_that_come_again_count_once_and_a_saved_copy_has_the_start(tmp_path: Path, network: Path) -> None:
+    model, first, red = tmp_path / "m", folder(tmp_path / "a", "one", "two"), folder(tmp_path / "b", "red")
+    with tiny():
+        run_json("learn", model, first, "--start", network, "--epochs", 1, "--budget", 3)
+        before = Model.restore(versions.load(model, 1)).sums
+        run_json("learn", model, first, "--epochs", 1)  # most of them are no longer inside
+        after = Model.restore(versions.load(model, 2)).sums
+        assert before is not None and after is not None and before.counts.tolist() == after.counts.tolist()
+        assert torch.equal(before.totals, after.totals)
+        network.unlink()
+        PathClassifier.load(model).save(tmp_path / "copy")
+        shutil.rmtree(model)
+        run_json("learn", tmp_path / "copy", red, "--epochs", 1)
+        assert len(run_json("predict", tmp_path / "copy", red / "red" / "0.png")["predictions"]) == 1
 
 
 def test_forget_merge_and_serve_of_a_model_with_a_start(tmp_path: Path, network: Path) -> None:

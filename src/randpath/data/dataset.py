@@ -257,14 +257,15 @@ def _png(pixels: np.ndarray) -> bytes:
 
 
 class Joined:
-    """Several datasets of one shape as one, in order: the memory and the new task's images."""
+    """Several datasets of one shape as one: the memory and the new task's images. One after another, if not told."""
 
-    def __init__(self, parts: list[Dataset]):
+    def __init__(self, parts: list[Dataset], order: Index | None = None):
         self.parts = [part for part in parts if len(part)] or parts[:1]
         if len({part.shape for part in self.parts}) != 1:
             raise DataError(f"items of different shapes: {sorted({part.shape for part in self.parts})}")
         self.starts = np.cumsum([0] + [len(part) for part in self.parts])
-        self._labels: Index = np.concatenate([part.labels for part in self.parts])
+        self.order = np.arange(self.starts[-1]) if order is None else order
+        self._labels: Index = np.concatenate([part.labels for part in self.parts])[self.order]
 
     @property
     def labels(self) -> Index:
@@ -275,19 +276,25 @@ class Joined:
         return self.parts[0].shape
 
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return len(self.order)
+
+    def _places(self, indices: Index) -> tuple[Index, Index]:
+        """Where items are: in which part, and at which place in it."""
+        own = self.order[indices]
+        part = np.searchsorted(self.starts, own, side="right") - 1
+        return part, own - self.starts[part]
 
     def batches(self, indices: Iterable[Index]) -> Iterator[Batch]:
         # Each part is asked for its own share of the batches that it has a share of: file-backed parts prefetch.
         plan: list[tuple[Index, Index, Index]] = []  # of a batch: its indices, sorted by part; the parts
         asked: dict[int, list[Index]] = {}
         for i in map(np.asarray, indices):
-            place = np.searchsorted(self.starts, i, side="right") - 1
+            place, within = self._places(i)
             order = np.argsort(place, kind="stable")
             parts, first = np.unique(place[order], return_index=True)
             plan.append((i, order, parts))
-            for p, own in zip(parts.tolist(), np.split(i[order], first[1:])):
-                asked.setdefault(p, []).append(own - self.starts[p])
+            for p, own in zip(parts.tolist(), np.split(within[order], first[1:])):
+                asked.setdefault(p, []).append(own)
         shares = {p: self.parts[p].batches(own) for p, own in asked.items()}
         for i, order, parts in plan:
             if len(i):
@@ -298,18 +305,22 @@ class Joined:
 
     def take(self, indices: Index, labels: Index | None = None) -> "Joined":
         chosen = self._labels[indices] if labels is None else labels
-        place = np.searchsorted(self.starts, indices, side="right") - 1
-        if np.any(np.diff(place) < 0):
-            raise ValueError("take from joined data needs indices in the order of its parts")
+        place, within = self._places(indices)
         return Joined(
-            [part.take(indices[place == p] - self.starts[p], chosen[place == p]) for p, part in enumerate(self.parts)]
+            [part.take(within[place == p], chosen[place == p]) for p, part in enumerate(self.parts)],
+            np.argsort(np.argsort(place, kind="stable")),
         )
 
     def self_contained(self) -> Dataset:
         """One dataset; if only some parts are arrays, these become PNG files too."""
+        whole = self._one_after_another()
+        return whole if np.array_equal(self.order, np.arange(len(whole))) else whole.take(self.order)
+
+    def _one_after_another(self) -> Dataset:
         parts = [part.self_contained() for part in self.parts]
+        labels = np.concatenate([part.labels for part in parts])
         if all(isinstance(part, Arrays) for part in parts):
-            return Arrays(np.concatenate([part.tensors()["items"] for part in parts]), self._labels)
+            return Arrays(np.concatenate([part.tensors()["items"] for part in parts]), labels)
         items: list[Path | bytes] = []
         for part in parts:
             if isinstance(part, Arrays):
@@ -317,7 +328,7 @@ class Joined:
             elif isinstance(part, Files):
                 items += [part.item(i) for i in range(len(part))]
         h, w, c = self.shape
-        return Files(items, self._labels, (h, w, c))
+        return Files(items, labels, (h, w, c))
 
     def tensors(self) -> dict[str, np.ndarray]:
         return self.self_contained().tensors()

@@ -169,7 +169,8 @@ class Memory:
                 else:
                     new = data.take(own[order][: _number(self.budget)])
                 old = part.get(c)
-                part[c] = new if old is None else Joined([old, new])
+                # In turn: a share that is full takes in something new, and keeps something old.
+                part[c] = new if old is None else Joined([old, new], in_turn([len(old), len(new)]))
             if isinstance(self.budget, Size):  # raw exemplars of a budget that was a number
                 part |= {c: compressed(own, self.budget.quality) for c, own in part.items()}
         classes = sorted({*self.train, *self.val})
@@ -242,6 +243,15 @@ def some_of_each(part: Mapping[int, Dataset], most: int) -> Dataset:
     """The first ones of each class, as many of each, `most` in all."""
     shares = quotas([len(data) for data in part.values()], most)
     return Joined([data.take(np.arange(share)) for data, share in zip(part.values(), shares)])
+
+
+def in_turn(sizes: Sequence[int]) -> Index:
+    """Of a row of so many after so many: the first of each, the second of each, and so on.
+
+    >>> in_turn([4, 2]).tolist()
+    [0, 4, 1, 5, 2, 3]
+    """
+    return np.argsort(np.concatenate([np.arange(n) for n in sizes]), kind="stable")
 
 
 def _number(budget: Budget) -> int:

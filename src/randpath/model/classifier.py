@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from randpath.data.dataset import Arrays
 from randpath.data.decode import check_images
 from randpath.errors import UsageError
-from randpath.model import versions
+from randpath.model import start, versions
 from randpath.model.model import Model
 from randpath.model.sizing import plain, plan_for
 from randpath.names import normal
@@ -157,6 +157,8 @@ class PathClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                         where=str(place),
                         next="save to another directory, or go on from what is there: PathClassifier.load",
                     )
+            if model.plan.start is not None:
+                start.keep(place, start.kept_file(*model.start_place()))
             return versions.save(place, state.tensors, document, keep, base=base)
 
     @classmethod

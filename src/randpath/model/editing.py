@@ -1,6 +1,7 @@
 """Rename, forget or merge classes: a new model from the stored form of the old one, and so checked as any other."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from randpath.data.dataset import Dataset, Joined, stored
 from randpath.errors import UsageError
 from randpath.learning.anchor import relabelled
+from randpath.learning.memory import in_turn
 from randpath.learning.train import predict
 from randpath.model.model import Model
 from randpath.model.stored import encode_label, origins
@@ -69,9 +71,12 @@ def merge(model: Model, kept: int, other: int) -> Model:
     """
     if kept == other:
         raise UsageError(f"{model.text(kept)} is one class already: name two")
-    if not model.method.memory.train:
-        raise UsageError("the model keeps no pictures inside, from which alone a merged class can be made")
     first, second = sorted((kept, other))
+    for c in (first, second):
+        if c not in model.method.memory.train:
+            raise UsageError(
+                f"the model keeps no pictures of {model.text(c)} inside, from which alone a merged class can be made"
+            )
     labels = [first if i == second else i - (i > second) for i in range(len(model.names))]
     tensors, document = _stored(model)
     nets = {"weights": model.method.inference().cpu(), "teacher": model.folded_teacher()}
@@ -130,15 +135,25 @@ def _rebuilt(
             left = np.flatnonzero(new[data.labels] >= 0)
             del tensors[file]
             if len(left):
-                kept = _sorted(data.take(left, new[data.labels[left]]))
+                kept = _sorted(data.take(left), new)
                 tensors[file] = {key: torch.from_numpy(array) for key, array in kept.tensors().items()}
+    tensors["fingerprints"] = model.fingerprints.relabelled(labels).tensors()
     if model.sums is not None:
         tensors["sums"] = relabelled(model.sums, labels).tensors()
     document["history"] = _history(model, document["names"], labels, gone)
     document["names"] = [name for entry in document["history"] for name in entry["classes_added"]]
     rebuilt = Model.restore(Saved(tensors, {"model": document}), model.device, model.directory)
-    rebuilt.calibrate(list(rebuilt.method.memory.val.values()))
+    if rebuilt.calibrate(list(rebuilt.method.memory.val.values()))[2] is None:  # too little is held out to do it by
+        _keep_calibration(model, rebuilt)
     return rebuilt
+
+
+def _keep_calibration(model: Model, rebuilt: Model) -> None:
+    """Confidence and "unknown" as they were settled when pictures were there."""
+    rebuilt.temperature, rebuilt.power = model.temperature, model.power
+    rebuilt.threshold, rebuilt.doubt = model.threshold, model.doubt
+    if model.novelty is not None and (gauge := rebuilt.gauge()) is not None:
+        rebuilt.novelty = replace(model.novelty, gauge=gauge)
 
 
 def _history(model: Model, names: list[Any], labels: list[int], gone: list[str]) -> list[dict[str, Any]]:
@@ -158,10 +173,17 @@ def _history(model: Model, names: list[Any], labels: list[int], gone: list[str])
     return history
 
 
-def _sorted(data: Dataset) -> Dataset:
-    """Class by class, as a memory is stored."""
-    order = np.argsort(data.labels, kind="stable")
-    return data.take(order)
+def _sorted(data: Dataset, new: np.ndarray) -> Dataset:
+    """Class by class under its new label, as a memory is stored; what was several classes comes in turn.
+
+    Side by side, the next learn would drop all exemplars of one of them: a smaller share keeps the first ones.
+    """
+    order = []
+    for c in np.unique(new[data.labels]).tolist():
+        parts = [np.flatnonzero(data.labels == old) for old in np.flatnonzero(new == c)]
+        order.append(np.concatenate(parts)[in_turn([len(part) for part in parts])])
+    chosen = np.concatenate(order)
+    return data.take(chosen, new[data.labels[chosen]])
 
 
 def _merged_row(model: Model, net: Folded, data: Dataset, a: int, b: int) -> tuple[Tensor, Tensor]:

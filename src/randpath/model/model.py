@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randpath.data.dataset import Dataset, Joined
+from randpath.data.dataset import Dataset, Index, Joined
 from randpath.data.features import Start
 from randpath.data.stream import Task, hold_out
 from randpath.engines.device import check_device, on_threads
@@ -29,7 +29,7 @@ from randpath.methods.rps import RPS
 from randpath.model import calibration
 from randpath.model.calibration import Nearest, Novelty
 from randpath.model.comparing import compared
-from randpath.model.doubles import refuse_nothing_to_train_on, without_doubles
+from randpath.model.doubles import Fingerprints, fingerprints_from, refuse_nothing_to_train_on, without_doubles
 from randpath.model.sizing import Plan
 from randpath.model.start import Named, kept_start
 from randpath.model.stored import (
@@ -64,6 +64,8 @@ class Lesson:
     val: Dataset
     seen_before: int  # pictures of classes that the model knew
     memory: Memory  # without pictures that came again
+    fresh: Index  # which of `train` the model has never been trained on under their label
+    fingerprints: Fingerprints
 
 
 class Model:
@@ -83,6 +85,7 @@ class Model:
         self.directory: pathlib.Path | None = None  # where the file of its start is kept
         self._start: Start | None = None
         self.sums: Sums | None = None  # of a model with a start: what its closed-form solution is made from
+        self.fingerprints = Fingerprints({}, {})
         self.mix = Mix()
 
     def learn(self, data: Dataset, names: Sequence[Label], work: Work | None = None) -> dict[str, Any]:
@@ -97,9 +100,10 @@ class Model:
             was = None if old is None else self.logits(old).argmax(axis=1)
             method, teacher, learned = self._taught(lesson, work or Work())
             self.method, self.teacher, self.names = method, teacher, lesson.names
+            self.fingerprints = lesson.fingerprints
             held = [part for part in (old, lesson.val) if part is not None and len(part)]
             if self.plan.start is not None:
-                self.sums = with_items(self.sums, lesson.train, self.plan.power)
+                self.sums = with_items(self.sums, lesson.train.take(lesson.fresh), self.plan.power)
             self._fold_for_answers()
             closed = self._mixed(held)
             report = self._report(lesson, learned) | self._measured(held, was, len(self.names) - len(lesson.added))
@@ -116,11 +120,13 @@ class Model:
         train, val = (data.take(part, labels[part]) for part in hold_out(labels, self.plan.seed))
         seen_before = int(np.count_nonzero(labels < len(self.names)))
         memory = copy.copy(self.method.memory)
+        added = own[len(self.names) :]
         # Of a user's own data, equal vectors are nothing odd; equal pictures are copies.
-        if seen_before or len(self.plan.shape) == 3 or self.plan.start:
-            train, val = without_doubles(memory, train, val)
-            refuse_nothing_to_train_on(train, own, len(self.names))
-        return Lesson(own, own[len(self.names) :], train, val, seen_before, memory)
+        if not (seen_before or len(self.plan.shape) == 3 or self.plan.start):
+            return Lesson(own, added, train, val, seen_before, memory, np.arange(len(train)), self.fingerprints)
+        found = without_doubles(memory, self.fingerprints, train, val)
+        refuse_nothing_to_train_on(found.train, own, len(self.names))
+        return Lesson(own, added, found.train, found.val, seen_before, memory, found.fresh, found.fingerprints)
 
     def _taught(self, lesson: Lesson, work: Work) -> tuple[RPS, Teacher | None, Learned]:
         """A copy of the method that has learned the lesson, and the teacher that it had."""
@@ -190,7 +196,7 @@ class Model:
         Where the closed form answers alone, the stored vectors are asked too, each left out of what answers.
         """
         self.temperature, self.threshold, self.novelty, self.doubt, self.power = 1.0, 0.0, None, 0.5, None
-        gauge, nothing = self._gauge(), np.zeros((0, len(self.names)))
+        gauge, nothing = self.gauge(), np.zeros((0, len(self.names)))
         own, f, labels = (*self.seen(Joined(held)), Joined(held).labels) if held else (nothing, None, np.zeros(0, int))
         likeness, distances = (nothing, nothing) if gauge is None or f is None else gauge.looks(own, f)
         q, y = own, labels
@@ -206,7 +212,7 @@ class Model:
             self.novelty = calibration.fit_novelty(Novelty(gauge, self.temperature), likeness, distances, y)
         return own, labels, calibration.held_out_error(q, y)
 
-    def _gauge(self) -> Nearest | Gaussians | None:
+    def gauge(self) -> Nearest | Gaussians | None:
         """What distances to the classes are measured by."""
         if len(self.names) < 2:
             return None
@@ -316,6 +322,7 @@ class Model:
             state.tensors["known"] = {"centres": centres, "scale": scale}
         if self.sums is not None:
             state.tensors["sums"] = self.sums.tensors()
+        state.tensors["fingerprints"] = self.fingerprints.tensors()
         P_teacher = None if self.teacher is None else self.teacher[1].to_lists()
         document = {
             "format": FORMAT,
@@ -333,7 +340,7 @@ class Model:
         return state, document
 
     def megabytes(self) -> float:
-        """Weights, teacher and exemplars, as stored."""
+        """Weights, teacher, exemplars and fingerprints, as stored."""
         return megabytes(self.state()[0].tensors)
 
     @classmethod
@@ -381,6 +388,8 @@ class Model:
             model.temperature > 0 and 0 <= model.threshold <= 1 and 0 <= model.doubt <= 0.5 and model.power in powers
         ):
             raise Damaged("its calibration is out of range")
+        if "fingerprints" in saved.tensors:  # the first releases had none
+            model.fingerprints = fingerprints_from(saved.tensors["fingerprints"], len(names))
         if plan.start is not None:
             model.sums, model.mix = sums_from(saved, len(names), plan.shape[0]), Mix(**document["mix"])
         model.novelty = novelty_from(document.get("novelty"), saved, model.temperature, len(names), model.sums)
