@@ -2,7 +2,8 @@
 
     python benchmarks/mirror.py RUN... --record docs/results/examples/mirror.json
 
-Training does not see that setting, so that it need not be paid twice. A run's last state answers all test images.
+Training does not see that setting, so that it need not be paid twice. A run's last state answers all test images. Runs
+that the file has already stay in it.
 """
 
 import argparse
@@ -30,10 +31,10 @@ def judged(directory: Path) -> dict[str, Any]:
     began = json.loads((directory / "experiment.json").read_text())
     stream, _ = prepare(mirrored)
     found = {"command": began["command"], "commits": began["commits"], "class_order": run.experiment.class_order}
-    found |= {"seed": run.experiment.seed, "accuracy": run.accuracy[-1]}
+    found |= {"seed": run.experiment.seed, "accuracy": run.accuracy[-1], "versions": environment()}
     both = answer(run.method.inference(), mirrored).to(mirrored.device)
     _, answers = evaluate(both, stream, mirrored.device, stream.num_tasks)
-    return found | {"mirrored": metrics.accuracy(answers["label"], answers["predicted"])}
+    return found | {"judged_at": commit(), "mirrored": metrics.accuracy(answers["label"], answers["predicted"])}
 
 
 def main() -> None:
@@ -41,17 +42,21 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--record", type=Path, default=None, help="write the result to this JSON file")
     options = parser.parse_args()
-    runs = [judged(directory) for directory in options.runs]
-    rows = []
-    for run in runs:
-        figures = (100 * run["accuracy"], 100 * run["mirrored"], 100 * (run["mirrored"] - run["accuracy"]))
-        rows.append([f"`{run['command']}`", str(run["class_order"]), *(f"{figure:.2f}" for figure in figures)])
-        print(" | ".join(rows[-1]), flush=True)
+    new = [judged(directory) for directory in options.runs]
+    for run in new:
+        print(" | ".join(_row(run)), flush=True)
     if options.record:
+        before = json.loads(options.record.read_text())["runs"] if options.record.exists() else []
+        runs = [run for run in before if run["command"] not in [other["command"] for other in new]] + new
         result = {"command": f"python benchmarks/mirror.py {' '.join(f'RUN{i}' for i in range(len(runs)))}"}
-        result |= {"runs": runs, "tables": [{"header": HEADER, "rows": rows}]}
+        result |= {"runs": runs, "tables": [{"header": HEADER, "rows": [_row(run) for run in runs]}]}
         result |= {"versions": environment(), "commit": commit()}
         options.record.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+
+
+def _row(run: dict[str, Any]) -> list[str]:
+    figures = (100 * run["accuracy"], 100 * run["mirrored"], 100 * (run["mirrored"] - run["accuracy"]))
+    return [f"`{run['command']}`", str(run["class_order"]), *(f"{figure:.2f}" for figure in figures)]
 
 
 if __name__ == "__main__":

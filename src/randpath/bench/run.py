@@ -2,7 +2,7 @@
 
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -87,10 +87,8 @@ def steps(
         lines["metrics"][-1] |= {
             "megabytes": megabytes(state.tensors),
             "flops": count_flops(inference, stream.source.train.shape, experiment.device),
+            **_own(method, partial(_accuracy, stream, experiment, k), answers),
         }
-        own = method.metrics(partial(_accuracy, stream, experiment, k)) if isinstance(method, Measured) else {}
-        if own := own | fewer(answers):
-            lines["metrics"][-1]["own"] = own
         lines["epochs"] += [
             {"k": k, "loss_ce": None, "loss_dist": None, "validation": None, **line} for line in learned.epochs
         ]
@@ -253,6 +251,14 @@ def _judged(
 ) -> tuple[list[float], dict[str, np.ndarray]]:
     """What `evaluate` finds, as the experiment says how to ask."""
     return evaluate(inference, stream, e.device, k, e.logits, side_by_side(e))
+
+
+def _own(
+    method: Method, accuracy: Callable[[nn.Module], float], answers: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, float]]:
+    """A method's own metrics, if it has such, and those of fewer networks."""
+    found = (method.metrics(accuracy) if isinstance(method, Measured) else {}) | fewer(answers)
+    return {"own": found} if found else {}
 
 
 def _accuracy(stream: TaskStream, experiment: Experiment, k: int, module: nn.Module) -> float:
