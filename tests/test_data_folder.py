@@ -125,6 +125,9 @@ def case(tmp_path: Path, name: str) -> Path:
             return tmp_path / "empty"
         case "a file":
             return put(tmp_path / "x.png", 0)
+        case "a model":
+            (good / "versions").mkdir()
+            (good / "current.json").write_text("{}")
         case "nothing":
             return tmp_path / "nothing"
         case "empty class":
@@ -162,6 +165,7 @@ def case(tmp_path: Path, name: str) -> Path:
         ("duplicates in a class", 2),
         ("an empty folder", "no classes"),
         ("a file", "neither a folder nor a .csv file"),
+        ("a model", "is a model's folder, not one of pictures"),
         ("nothing", "does not exist"),
         ("empty class", "c: empty class"),
         ("case-only twins", "twin names"),

@@ -57,6 +57,8 @@ def scan(folder: Path) -> Tree:
         raise DataError(f"{folder} does not exist", where=str(folder))
     if folder.is_file() and folder.suffix.lower() != ".csv":
         raise DataError(f"{folder} is neither a folder nor a .csv file", where=str(folder))
+    if (folder / "current.json").is_file() and (folder / "versions").is_dir():
+        raise DataError(f"{folder} is a model's folder, not one of pictures", where=str(folder))
     listed = folder if folder.is_file() else folder / "labels.csv"
     if listed.is_file():
         tree = Tree(listed.parent)
